@@ -1,0 +1,34 @@
+# Helpers that every room's CMakeLists.txt uses.
+
+# kvant_room(NAME SOURCES... DEPENDS targets...): a static library kvant_NAME.
+function(kvant_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(kvant_${name} STATIC ${ROOM_SOURCES})
+  target_link_libraries(kvant_${name} PUBLIC kvant_options ${ROOM_DEPENDS})
+endfunction()
+
+# kvant_test(NAME [LABEL fast|slow|fuzz] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
+# under its own name. KVANT_TEST_DATA is the folder tests/data.
+function(kvant_test name)
+  cmake_parse_arguments(TEST "" "LABEL" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT TEST_LABEL)
+    set(TEST_LABEL fast)
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} ${KVANT_GTEST})
+  target_compile_definitions(${name} PRIVATE KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS ${TEST_LABEL})
+endfunction()
+
+# kvant_fuzz(NAME SOURCES... DEPENDS targets...): a libFuzzer program (preset `fuzz` only), listed in fuzz-targets.txt.
+function(kvant_fuzz name)
+  if(NOT KVANT_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(FUZZ "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${FUZZ_SOURCES})
+  target_link_libraries(${name} PRIVATE ${FUZZ_DEPENDS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  file(APPEND ${PROJECT_BINARY_DIR}/fuzz-targets.txt "$<0:>${name}\n")
+endfunction()
