@@ -1,8 +1,8 @@
 // GGUF reader: metadata and tensor table of one file, mapped read-only. Knows no model.
 //
-// Every length, offset and type in the file is checked before use, so a truncated, bit-flipped or hostile file gives
-// `corrupt` with the file, the field and the value; nothing is allocated on a number that the file merely claims.
-// Immutable after open(); any thread may read.
+// Every length, offset and type in the file is checked before use, so a truncated, bit-flipped or
+// hostile file gives `corrupt` with the file, the field and the value; nothing is allocated on a
+// number that the file merely claims. Immutable after open(); any thread may read.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ namespace kvant {
 
 struct GgufTensor {
   std::string_view name;
-  uint32_t type = 0;                  // ggml_type
-  std::vector<uint64_t> dims;         // ggml order: dims[0] is the contiguous one
-  std::span<const std::byte> data;    // in the mapping
+  uint32_t type = 0;                // ggml_type
+  std::vector<uint64_t> dims;       // ggml order: dims[0] is the contiguous one
+  std::span<const std::byte> data;  // in the mapping
 };
 
 class GgufFile {
@@ -34,8 +34,8 @@ class GgufFile {
   virtual const std::filesystem::path& path() const = 0;
   virtual uint32_t version() const = 0;
 
-  // Metadata by key; nothing if absent or of another type (integers of any width and sign are converted when they fit,
-  // floats likewise). Strings point into the mapping.
+  // Metadata by key; nothing if absent or of another type (integers of any width and sign are
+  // converted when they fit, floats likewise). Strings point into the mapping.
   virtual std::optional<std::string_view> string(std::string_view key) const = 0;
   virtual std::optional<int64_t> integer(std::string_view key) const = 0;
   virtual std::optional<double> number(std::string_view key) const = 0;
