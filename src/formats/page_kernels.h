@@ -1,22 +1,29 @@
-// Page kernels: the arithmetic of one 64-token page on one instruction set, behind one table of functions.
+// Page kernels: the arithmetic of one 64-token page on one instruction set, behind one table of
+// functions.
 //
-// Codecs (formats/*.cc) know what bytes mean; these functions know how to multiply them fast. The scalar table is the
-// specification, and for the integer kernels every other table gives the same bits, because integer sums don't depend on
-// the order and each float operation around them is done per element in a fixed order.
+// Codecs (formats/*.cc) know what bytes mean; these functions know how to multiply them fast. The
+// scalar table is the specification, and every other table gives the same bits: integer sums don't
+// depend on the order, and each float operation around them is done per element, or in 16 lanes, in
+// a fixed order (docs/numerics.md).
 //
-// Code layout. T = 64 tokens, D = dim (a multiple of 16).
-//   K codes are unsigned, u = code + offset, `bits` wide, cut into planes (widths 8; 4; 2; 1, largest first: 3 = 2+1, 5 = 4+1,
-//   6 = 4+2, the largest plane holding the low bits of u). In a plane of width w, per token group tg (of 16 tokens):
-//   nv = ceil((D/4) / (8/w)) vectors of 64 bytes; dim group g (four dims 4g..4g+3) lies in vector g % nv at bit
-//   w·(g / nv); the byte of token t and dim i is 4·(t % 16) + i % 4. Vectors run [plane][tg][vector].
-//   V codes: the same with token quads for dim groups. Per channel group cg (16 channels): nv = 16 / (8/w) vectors;
-//   token quad q (tokens 4q..4q+3) lies in vector q % nv at bit w·(q / nv); the byte of channel c and token t is
-//   4·(c % 16) + t % 4. Vectors run [plane][cg][vector]. 8-bit V codes are stored as signed bytes (u XOR 0x80).
+// Code layout. T = 64 tokens, D = dim (a multiple of 16). Codes are unsigned, u = code + offset,
+// `bits` wide, cut into planes (widths 8; 4; 2; 1, largest first: 3 = 2+1, 5 = 4+1, 6 = 4+2, 7 =
+// 4+2+1, the largest plane holding the low bits of u).
+//   K: in a plane of width w, per token group tg (of 16 tokens), nv = ceil((D/4) / (8/w)) vectors
+//   of 64 bytes; dim group g (four dims 4g..4g+3) lies in vector g % nv at bit w·(g / nv); the byte
+//   of token t and dim i is 4·(t % 16) + i % 4. Vectors run [plane][tg][vector]. V: the same with
+//   token quads for dim groups. Per channel group cg (16 channels): nv = 16 / (8/w) vectors; token
+//   quad q (tokens 4q..4q+3) lies in vector q % nv at bit w·(q / nv); the byte of channel c and
+//   token t is 4·(c % 16) + t % 4. Vectors run [plane][cg][vector].
+// What a vector's unused bits hold is never looked at by a result.
 //
-// Value of a code: x = scale·(u − offset) + zero, with scale and zero in binary16, per token, group or channel.
+// Value of a code: x = scale·(u − offset) + zero, with scale ≥ 0 and zero in binary16, per page,
+// token group or channel.
 //
-// Precision (docs/numerics.md): queries are quantized to 16 bits (|q| ≤ 32639, so that both limbs 256·hi + lo are signed
-// bytes), probabilities to 15 bits (≤ 32767), each with one float scale per query row (and, for V, page and group).
+// Precision (docs/numerics.md): queries and probabilities are quantized to integers of magnitude ≤
+// 32639, so that both limbs of 256·hi + lo are signed bytes, each with one float scale per query
+// row and group (and, for V, page). Every function is safe to call from any thread; a query's
+// result doesn't depend on the other queries of the call.
 #pragma once
 
 #include <cstddef>
@@ -30,10 +37,17 @@ namespace kvant {
 size_t key_code_bytes(int bits, int dim);
 size_t value_code_bytes(int bits, int dim);
 
+// Whether the integer kernels can hold a key row's exact sum in 32 bits: 32639·D·max|u − offset| <
+// 2^31, and D is a multiple of 16 up to kMaxIntDim. A codec refuses other widths when it is bound.
+// (8 bits: D ≤ 256 with zero points, 512 without; 4 bits: all.)
+inline constexpr int kMaxIntDim = 1024;
+bool int_dim_fits(int bits, int offset, int dim);
+
 // How scale and zero are laid out: which of the identities of algorithms.md applies.
 enum class ScaleLayout : uint8_t {
   kPage,     // scale[1] (and zero[1])
-  kToken,    // scale[num_groups][64], one group of D/num_groups neighbouring channels per row (1: per token)
+  kToken,    // scale[num_groups][64], one row per group of D/num_groups neighbouring channels, a
+             // multiple of 16
   kChannel,  // scale[D]
 };
 
@@ -44,7 +58,7 @@ struct IntPage {
   int bits;               // 2..8
   int offset;             // 0 with zero points, else 2^(bits-1)
   int dim;
-  int num_groups;         // of kToken; 1 otherwise
+  int num_groups;  // of kToken; 1 otherwise
   ScaleLayout layout;
 };
 
@@ -57,7 +71,7 @@ struct FloatPage {
   const std::byte* data;
   FloatType type;
   int dim;
-  int num_tokens;         // tokens that exist; the rest of the page is never read for V and ignored for K
+  int num_tokens;         // tokens that exist; what lies behind them may be anything, NaN included
   const uint16_t* scale;  // binary16; nullptr: none
   ScaleLayout layout;     // kPage or kToken with one group
 };
@@ -65,8 +79,9 @@ struct FloatPage {
 struct PageKernels {
   Isa isa;
 
-  // Prepared queries for integer pages. For kPage and kToken layouts: q is quantized once. For kChannel pages the scale
-  // differs per page, so the prepared form keeps q in float32 and key_scores quantizes q∘scale per page.
+  // Prepared queries for integer pages. For kPage and kToken layouts: q is quantized once. For
+  // kChannel pages the scale differs per page, so the prepared form keeps q in float32 and
+  // key_scores quantizes q∘scale per page.
   size_t (*int_query_bytes)(int num_queries, int dim, int num_groups, ScaleLayout layout);
   void (*int_prepare_query)(const float* queries, int num_queries, int dim, int num_groups,
                             ScaleLayout layout, std::byte* prepared);
@@ -75,7 +90,8 @@ struct PageKernels {
   void (*int_value_accumulate)(const IntPage& page, const float* p, size_t stride_p,
                                int num_queries, float* acc, size_t stride_acc);
 
-  // Float pages; queries are plain [num_queries][D].
+  // Float pages; queries are plain [num_queries][D]. D is a multiple of 16. Scores behind
+  // num_tokens are −infinity.
   void (*float_key_scores)(const FloatPage& page, const float* queries, int num_queries,
                            float* scores, size_t stride);
   void (*float_value_accumulate)(const FloatPage& page, const float* p, size_t stride_p,
@@ -84,23 +100,26 @@ struct PageKernels {
   void (*float_value_from_key)(const FloatPage& page, int first, int count, const float* p,
                                size_t stride_p, int num_queries, float* acc, size_t stride_acc);
 
-  // Softmax pieces over one page row: 64 scores in place to exp(score − max); returns Σ. exp is ours, to 2 ulp, and
-  // exp(−inf) = 0. The order of the sum is fixed: 16 lanes by t % 16, then pairwise.
+  // Softmax pieces over one page row: 64 scores in place to exp(score − max); returns Σ. REQUIRES
+  // scores ≤ max or NaN. exp is ours, to 2 ulp, and 0 below −87; where max is −infinity (everything
+  // masked) all 64 and the sum are 0. The order of the sum is fixed: 16 lanes by t % 16, then
+  // pairwise.
   float (*exp_and_sum)(float* scores, float max);
-  // Largest of 64 scores.
+  // Largest of 64 scores; unspecified if one is NaN.
   float (*row_max)(const float* scores);
   // acc[0..n) *= factor.
   void (*scale_row)(float* acc, float factor, int n);
 
-  // Orthonormal fast Walsh–Hadamard transform in place of `num_rows` rows of n floats (n a power of two ≤ 256),
-  // `stride` apart; the same bits on every ISA.
+  // Orthonormal fast Walsh–Hadamard transform in place of `num_rows` rows of n floats (n a power of
+  // two ≤ 256), `stride` apart; the same bits on every ISA.
   void (*hadamard)(float* rows, int num_rows, size_t stride, int n);
 };
 
 // The table for one instruction set. REQUIRES isa_supported(isa).
 const PageKernels& page_kernels(Isa isa);
 
-// Exported by the scalar source for tests and codecs: packs and unpacks codes of one page (u, row-major [64][D]).
+// Exported by the scalar source for tests and codecs: packs and unpacks codes of one page (u,
+// row-major [64][D]).
 void pack_key_codes(const uint8_t* u, int bits, int dim, uint8_t* codes);
 void unpack_key_codes(const uint8_t* codes, int bits, int dim, uint8_t* u);
 void pack_value_codes(const uint8_t* u, int bits, int dim, uint8_t* codes);
