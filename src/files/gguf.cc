@@ -281,17 +281,18 @@ Status MappedGguf::parse_key(Cursor& cursor) {
   const auto key = cursor.take_string();
   if (!key) return fail("key " + std::to_string(keys_.size()) + " passes the end of the file");
   const auto type = cursor.take<uint32_t>();
-  if (!type) return fail("key " + quoted(*key) + ": the file ends before its value");
+  if (!type) return fail("key " + in_quotes(*key) + ": the file ends before its value");
   if (*type >= kNumValueTypes) {
-    return fail("key " + quoted(*key) + ": unknown value type " + std::to_string(*type));
+    return fail("key " + in_quotes(*key) + ": unknown value type " + std::to_string(*type));
   }
   Value value{*type, *type, 1, cursor.position()};
   if (*type == kArray) {
     KVANT_TRY(parse_array(cursor, *key, value));
   } else if (*type == kString ? !cursor.take_string() : !cursor.skip(kFixedBytes[*type])) {
-    return fail("key " + quoted(*key) + ": its value passes the end of the file");
+    return fail("key " + in_quotes(*key) + ": its value passes the end of the file");
   }
-  if (!values_.emplace(*key, value).second) return fail("key " + quoted(*key) + " is there twice");
+  if (!values_.emplace(*key, value).second)
+    return fail("key " + in_quotes(*key) + " is there twice");
   keys_.push_back(*key);
   return {};
 }
@@ -299,11 +300,12 @@ Status MappedGguf::parse_key(Cursor& cursor) {
 Status MappedGguf::parse_array(Cursor& cursor, std::string_view key, Value& value) {
   const auto element = cursor.take<uint32_t>();
   const auto count = cursor.take<uint64_t>();
-  if (!element || !count) return fail("key " + quoted(key) + ": the file ends in its array");
+  if (!element || !count) return fail("key " + in_quotes(key) + ": the file ends in its array");
   if (*element >= kNumValueTypes || *element == kArray) {
-    return fail("key " + quoted(key) + ": unsupported array of type " + std::to_string(*element));
+    return fail("key " + in_quotes(key) + ": unsupported array of type " +
+                std::to_string(*element));
   }
-  const std::string too_long = "key " + quoted(key) + ": an array of " + std::to_string(*count) +
+  const std::string too_long = "key " + in_quotes(key) + ": an array of " + std::to_string(*count) +
                                " elements passes the end of the file";
   value = {kArray, *element, *count, cursor.position()};
   if (*element == kString) {
@@ -326,23 +328,23 @@ Status MappedGguf::parse_tensor(Cursor& cursor, uint64_t& offset) {
   }
   tensor.name = *name;
   if (*num_dims == 0 || *num_dims > kMaxDims) {
-    return fail("tensor " + quoted(*name) + ": " + std::to_string(*num_dims) +
+    return fail("tensor " + in_quotes(*name) + ": " + std::to_string(*num_dims) +
                 " dimensions, wanted 1 to 4");
   }
   for (uint32_t i = 0; i < *num_dims; ++i) {
     tensor.dims.push_back(cursor.take<uint64_t>().value_or(0));
     if (tensor.dims.back() == 0) {
-      return fail("tensor " + quoted(*name) + ": dimension " + std::to_string(i) +
+      return fail("tensor " + in_quotes(*name) + ": dimension " + std::to_string(i) +
                   " is 0 or missing");
     }
   }
   const auto type = cursor.take<uint32_t>();
   const auto start = cursor.take<uint64_t>();
-  if (!type || !start) return fail("tensor " + quoted(*name) + ": the file ends in its entry");
+  if (!type || !start) return fail("tensor " + in_quotes(*name) + ": the file ends in its entry");
   tensor.type = *type;
   offset = *start;
   if (!tensor_index_.emplace(*name, tensors_.size()).second) {
-    return fail("tensor " + quoted(*name) + " is there twice");
+    return fail("tensor " + in_quotes(*name) + " is there twice");
   }
   tensors_.push_back(std::move(tensor));
   return {};
@@ -351,17 +353,18 @@ Status MappedGguf::parse_tensor(Cursor& cursor, uint64_t& offset) {
 Result<uint64_t> MappedGguf::tensor_bytes(const GgufTensor& tensor) const {
   const GgufType* type = find_gguf_type(tensor.type);
   if (type == nullptr) {
-    return fail("tensor " + quoted(tensor.name) + ": unknown type " + std::to_string(tensor.type));
+    return fail("tensor " + in_quotes(tensor.name) + ": unknown type " +
+                std::to_string(tensor.type));
   }
   if (tensor.dims[0] % type->block != 0) {
-    return fail("tensor " + quoted(tensor.name) + ": row of " + std::to_string(tensor.dims[0]) +
+    return fail("tensor " + in_quotes(tensor.name) + ": row of " + std::to_string(tensor.dims[0]) +
                 " elements isn't a multiple of " + std::string(type->name) + "'s block of " +
                 std::to_string(type->block));
   }
   std::optional<uint64_t> bytes = checked_mul(tensor.dims[0] / type->block, type->block_bytes);
   for (size_t i = 1; i < tensor.dims.size() && bytes; ++i)
     bytes = checked_mul(*bytes, tensor.dims[i]);
-  if (!bytes) return fail("tensor " + quoted(tensor.name) + ": its size passes 64 bits");
+  if (!bytes) return fail("tensor " + in_quotes(tensor.name) + ": its size passes 64 bits");
   return *bytes;
 }
 
@@ -382,12 +385,12 @@ Status MappedGguf::place_tensors(size_t header_end, std::span<const uint64_t> of
     GgufTensor& tensor = tensors_[i];
     KVANT_ASSIGN(const uint64_t bytes, tensor_bytes(tensor));
     if (offsets[i] % align != 0) {
-      return fail("tensor " + quoted(tensor.name) + ": offset " + std::to_string(offsets[i]) +
+      return fail("tensor " + in_quotes(tensor.name) + ": offset " + std::to_string(offsets[i]) +
                   " isn't a multiple of the alignment " + std::to_string(align));
     }
     const uint64_t room = size - data_start;
     if (offsets[i] > room || bytes > room - offsets[i]) {
-      return fail("tensor " + quoted(tensor.name) + ": " + std::to_string(bytes) +
+      return fail("tensor " + in_quotes(tensor.name) + ": " + std::to_string(bytes) +
                   " bytes at offset " + std::to_string(offsets[i]) +
                   " pass the end of the file's " + std::to_string(room) + " bytes of data");
     }
@@ -405,7 +408,7 @@ Status MappedGguf::check_overlap() const {
   });
   for (size_t i = 1; i < order.size(); ++i) {
     if (order[i - 1]->data.data() + order[i - 1]->data.size() > order[i]->data.data()) {
-      return fail("tensors " + quoted(order[i - 1]->name) + " and " + quoted(order[i]->name) +
+      return fail("tensors " + in_quotes(order[i - 1]->name) + " and " + in_quotes(order[i]->name) +
                   " overlap");
     }
   }

@@ -38,6 +38,6 @@ class MappedFile {
 
 // `text` in single quotes for a message: bytes that aren't printable ASCII as \xNN, cut after 64
 // characters. Names in files can hold anything.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace kvant

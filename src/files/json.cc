@@ -1,0 +1,171 @@
+#include "files/json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "files/mapped_file.h"
+
+namespace kvant {
+
+using nlohmann::json;
+
+struct JsonDocument::Tree {
+  json root;
+};
+
+namespace {
+
+const json& as_json(const void* node) { return *static_cast<const json*>(node); }
+
+// The field, or nullptr if it is absent or null.
+const json* find(const void* node, std::string_view key) {
+  const json& object = as_json(node);
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+// The value as it stands in the file, short enough for a message.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 60) + "…";
+  return text;
+}
+
+std::optional<int64_t> to_integer(const json& value) {
+  if (value.is_number_unsigned()) {
+    const auto u = value.get<uint64_t>();
+    if (std::in_range<int64_t>(u)) return static_cast<int64_t>(u);
+    return std::nullopt;
+  }
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  const auto d = value.get<double>();
+  if (std::trunc(d) != d || std::fabs(d) > 0x1p53) return std::nullopt;
+  return static_cast<int64_t>(d);
+}
+
+std::optional<double> to_number(const json& value) {
+  if (!value.is_number()) return std::nullopt;
+  const auto d = value.get<double>();
+  if (!std::isfinite(d)) return std::nullopt;
+  return d;
+}
+
+std::optional<bool> to_boolean(const json& value) {
+  if (!value.is_boolean()) return std::nullopt;
+  return value.get<bool>();
+}
+
+std::optional<std::string> to_string(const json& value) {
+  if (!value.is_string()) return std::nullopt;
+  return value.get<std::string>();
+}
+
+Status wrong(const std::string& where, const json& value, std::string_view wanted) {
+  return corrupt(where + ": " + shown(value) + ", wanted " + std::string(wanted));
+}
+
+template <typename T>
+Result<std::optional<T>> one(const void* node, std::string_view key, const std::string& where,
+                             std::optional<T> (*convert)(const json&), std::string_view wanted) {
+  const json* value = find(node, key);
+  if (value == nullptr) return std::optional<T>();
+  std::optional<T> out = convert(*value);
+  if (!out) return wrong(where, *value, wanted);
+  return out;
+}
+
+template <typename T>
+Result<std::optional<std::vector<T>>> many(const void* node, std::string_view key,
+                                           const std::string& where,
+                                           std::optional<T> (*convert)(const json&),
+                                           std::string_view wanted) {
+  const json* value = find(node, key);
+  if (value == nullptr) return std::optional<std::vector<T>>();
+  if (!value->is_array()) return wrong(where, *value, wanted);
+  std::vector<T> out;
+  for (const json& element : *value) {
+    std::optional<T> converted = convert(element);
+    if (!converted) return wrong(where, element, wanted);
+    out.push_back(std::move(*converted));
+  }
+  return std::optional(std::move(out));
+}
+
+}  // namespace
+
+std::string JsonObject::where(std::string_view key) const { return prefix_ + std::string(key); }
+
+bool JsonObject::has(std::string_view key) const { return find(node_, key) != nullptr; }
+
+std::vector<std::string> JsonObject::keys() const {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : as_json(node_).items()) out.push_back(key);
+  return out;
+}
+
+Result<std::optional<int64_t>> JsonObject::integer(std::string_view key) const {
+  return one(node_, key, where(key), to_integer, "an integer");
+}
+Result<std::optional<double>> JsonObject::number(std::string_view key) const {
+  return one(node_, key, where(key), to_number, "a number");
+}
+Result<std::optional<bool>> JsonObject::boolean(std::string_view key) const {
+  return one(node_, key, where(key), to_boolean, "true or false");
+}
+Result<std::optional<std::string>> JsonObject::string(std::string_view key) const {
+  return one(node_, key, where(key), to_string, "a string");
+}
+Result<std::optional<std::vector<int64_t>>> JsonObject::integers(std::string_view key) const {
+  return many(node_, key, where(key), to_integer, "a list of integers");
+}
+Result<std::optional<std::vector<double>>> JsonObject::numbers(std::string_view key) const {
+  return many(node_, key, where(key), to_number, "a list of numbers");
+}
+Result<std::optional<std::vector<std::string>>> JsonObject::strings(std::string_view key) const {
+  return many(node_, key, where(key), to_string, "a list of strings");
+}
+
+Result<std::optional<JsonObject>> JsonObject::object(std::string_view key) const {
+  const json* value = find(node_, key);
+  if (value == nullptr) return std::optional<JsonObject>();
+  if (!value->is_object()) return wrong(where(key), *value, "an object");
+  return std::optional(JsonObject(value, where(key) + "."));
+}
+
+JsonDocument::JsonDocument(std::unique_ptr<Tree> tree, std::string name)
+    : tree_(std::move(tree)), name_(std::move(name)) {}
+JsonDocument::JsonDocument(JsonDocument&&) noexcept = default;
+JsonDocument& JsonDocument::operator=(JsonDocument&&) noexcept = default;
+JsonDocument::~JsonDocument() = default;
+
+JsonObject JsonDocument::root() const { return JsonObject(&tree_->root, name_ + ": "); }
+
+Result<JsonDocument> JsonDocument::parse(std::string_view text, std::string_view name) {
+  const std::string file(name);
+  if (text.size() > kMaxBytes) {
+    return corrupt(file + ": " + std::to_string(text.size()) + " bytes, wanted at most " +
+                   std::to_string(kMaxBytes));
+  }
+  bool too_deep = false;
+  const auto limit_depth = [&too_deep](int depth, json::parse_event_t, json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  auto tree = std::make_unique<Tree>();
+  tree->root = json::parse(text.begin(), text.end(), limit_depth, /*allow_exceptions=*/false);
+  if (too_deep) {
+    return corrupt(file + ": nested more than " + std::to_string(kMaxDepth) + " levels deep");
+  }
+  if (tree->root.is_discarded()) return corrupt(file + ": not valid JSON");
+  if (!tree->root.is_object()) return wrong(file, tree->root, "an object");
+  return JsonDocument(std::move(tree), file);
+}
+
+Result<JsonDocument> JsonDocument::open(const std::filesystem::path& path) {
+  KVANT_ASSIGN(const MappedFile file, MappedFile::open(path));
+  const std::span<const std::byte> bytes = file.bytes();
+  return parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string());
+}
+
+}  // namespace kvant
