@@ -1,0 +1,125 @@
+#include "model/weights.h"
+
+#include <ggml.h>
+
+#include <array>
+#include <optional>
+
+#include "model/ggml_cpu.h"
+
+namespace kvant {
+namespace {
+
+struct WeightTypeRow {
+  std::string_view name;
+  WeightType type;
+  std::optional<uint32_t> stored;  // nothing: as in the file
+};
+constexpr std::array<WeightTypeRow, 5> kWeightTypes = {{
+    {"native", WeightType::kNative, std::nullopt},
+    {"f32", WeightType::kF32, GGML_TYPE_F32},
+    {"bf16", WeightType::kBf16, GGML_TYPE_BF16},
+    {"q8_0", WeightType::kQ8_0, GGML_TYPE_Q8_0},
+    {"q4_0", WeightType::kQ4_0, GGML_TYPE_Q4_0},
+}};
+
+// Rows whose length isn't a multiple of the wanted type's block stay as exact as 16 bits allow.
+uint32_t target_type(WeightType type, const Matrix& stored) {
+  const uint32_t wanted = kWeightTypes[static_cast<size_t>(type)].stored.value_or(stored.type);
+  return stored.cols % type_block(wanted) == 0 ? wanted : static_cast<uint32_t>(GGML_TYPE_BF16);
+}
+
+std::string shape_text(const std::vector<uint64_t>& shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) out += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return out + "]";
+}
+
+uint64_t num_elements(const std::vector<uint64_t>& shape) {
+  uint64_t n = 1;  // the readers have checked that the product fits
+  for (uint64_t dim : shape) n *= dim;
+  return n;
+}
+
+// Safetensors promise no alignment; dot products on 16- and 32-bit floats want their own.
+bool is_aligned(const Matrix& m) {
+  return reinterpret_cast<uintptr_t>(m.data) % alignof(float) == 0;
+}
+
+constexpr int64_t kRowsPerItem = 64;
+
+}  // namespace
+
+Result<WeightType> parse_weight_type(std::string_view name) {
+  std::string known;
+  for (const WeightTypeRow& row : kWeightTypes) {
+    if (row.name == name) return row.type;
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return invalid_argument("weights: '" + std::string(name) + "' isn't one of " + known);
+}
+
+void WeightLoader::account(uint32_t type, uint64_t bytes, uint64_t parameters) {
+  bytes_ += bytes;
+  parameters_ += parameters;
+  ++types_[type_name(type)];
+}
+
+Result<Matrix> WeightLoader::matrix(std::string_view name, int64_t rows, int64_t cols) {
+  KVANT_ASSIGN(const StoredTensor tensor, source_.find(name));
+  const bool fits =
+      tensor.shape.size() >= 2 && tensor.shape.back() == static_cast<uint64_t>(cols) &&
+      num_elements(tensor.shape) == static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
+  if (!fits) {
+    return corrupt(tensor.where + ": shape " + shape_text(tensor.shape) + ", wanted [" +
+                   std::to_string(rows) + ", " + std::to_string(cols) + "]");
+  }
+  Matrix stored{tensor.type, rows, cols, type_row_bytes(tensor.type, cols), tensor.data.data(), {}};
+  if (target_type(type_, stored) != stored.type || !is_aligned(stored)) {
+    KVANT_ASSIGN(stored, convert(stored, tensor.where));
+  }
+  KVANT_TRY(dot_kernel(stored.type).status().with_context(tensor.where));
+  account(stored.type, stored.bytes(), static_cast<uint64_t>(rows * cols));
+  return stored;
+}
+
+Result<Matrix> WeightLoader::convert(const Matrix& stored, const std::string& where) {
+  const uint32_t type = target_type(type_, stored);
+  Matrix out = stored;
+  out.type = type;
+  out.row_bytes = type_row_bytes(type, stored.cols);
+  auto bytes = std::make_shared<AlignedArray<std::byte>>(out.bytes());
+  if (bytes->size() == 0) return corrupt(where + ": it is empty");
+  out.data = bytes->data();
+  const auto items = static_cast<size_t>((stored.rows + kRowsPerItem - 1) / kRowsPerItem);
+  threads_.run(items, [&](size_t item, int) {
+    std::vector<float> row(static_cast<size_t>(stored.cols));
+    const int64_t first = static_cast<int64_t>(item) * kRowsPerItem;
+    for (int64_t r = first; r < std::min(first + kRowsPerItem, stored.rows); ++r) {
+      to_floats(stored.type, stored.row(r), row.data(), stored.cols);
+      from_floats(type, row.data(), bytes->data() + static_cast<size_t>(r) * out.row_bytes,
+                  stored.cols);
+    }
+  });
+  out.owned = std::move(bytes);
+  return out;
+}
+
+Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t size) {
+  KVANT_ASSIGN(const StoredTensor tensor, source_.find(name));
+  if (num_elements(tensor.shape) != static_cast<uint64_t>(size)) {
+    return corrupt(tensor.where + ": shape " + shape_text(tensor.shape) + ", wanted [" +
+                   std::to_string(size) + "]");
+  }
+  std::vector<float> out(static_cast<size_t>(size));
+  to_floats(tensor.type, tensor.data.data(), out.data(), size);
+  account(tensor.type, out.size() * sizeof(float), out.size());
+  return out;
+}
+
+Result<std::vector<float>> WeightLoader::optional_vector(std::string_view name, int64_t size) {
+  if (!has(name)) return std::vector<float>();
+  return vector(name, size);
+}
+
+}  // namespace kvant

@@ -1,0 +1,53 @@
+// Loads weights: from a tensor of any stored type to a matrix of the type that --weights asks for,
+// or to plain floats.
+//
+// Native weights stay in the file's mapping. Conversions run on the thread pool, row by row,
+// through float32. A loader also keeps the account that `inspect` prints. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/threads.h"
+#include "kvant/status.h"
+#include "model/matrix.h"
+#include "model/model.h"
+#include "model/tensor_source.h"
+
+namespace kvant {
+
+class WeightLoader {
+ public:
+  WeightLoader(const TensorSource& source, WeightType type, ThreadPool& threads)
+      : source_(source), type_(type), threads_(threads) {}
+
+  bool has(std::string_view name) const { return source_.has(name); }
+
+  // A matrix of exactly [rows][cols]. A tensor of more dimensions counts as the matrix of its last
+  // one (stacked experts).
+  Result<Matrix> matrix(std::string_view name, int64_t rows, int64_t cols);
+  // `size` floats.
+  Result<std::vector<float>> vector(std::string_view name, int64_t size);
+  // The same, or empty if there is no such tensor.
+  Result<std::vector<float>> optional_vector(std::string_view name, int64_t size);
+
+  uint64_t bytes() const { return bytes_; }
+  uint64_t parameters() const { return parameters_; }
+  const std::map<std::string, int>& types() const { return types_; }
+
+ private:
+  Result<Matrix> convert(const Matrix& stored, const std::string& where);
+  void account(uint32_t type, uint64_t bytes, uint64_t parameters);
+
+  const TensorSource& source_;
+  WeightType type_;
+  ThreadPool& threads_;
+  uint64_t bytes_ = 0;
+  uint64_t parameters_ = 0;
+  std::map<std::string, int> types_;
+};
+
+}  // namespace kvant
