@@ -47,8 +47,12 @@ struct CacheLayer {
   int window = 0;        // a query sees this many tokens, itself included; 0: all
   int shares = -1;       // index of an earlier layer whose cache this one reads; it appends nothing then
   FormatPair formats = {"bf16", "bf16"};
+  float key_scale = 0;   // the given scale of a `_tensor` format; 0: none
+  float value_scale = 0;
   RopeSpec rope;
 };
+
+inline constexpr int kStaticStepTokens = 512;
 
 struct CacheOptions {
   std::vector<CacheLayer> layers;
@@ -56,8 +60,10 @@ struct CacheOptions {
                           // layer drops them with its window
   int exact_window = 0;   // W of the read rule, a multiple of 64
   uint64_t rotation_seed = 0;
-  uint64_t max_bytes = 0;       // of pages; 0: as much as the machine gives
-  uint64_t preallocate_tokens = 0;  // static mode: this many tokens' pages are allocated at once, and no more later
+  uint64_t max_bytes = 0;  // of live pages; 0: as much as the machine gives
+  // Static mode: the pages that one sequence of this many tokens takes, grown by steps of at most kStaticStepTokens, are
+  // allocated at once, and no more later. 0: pages come and go as they are needed.
+  uint64_t preallocate_tokens = 0;
 };
 
 using SequenceId = uint64_t;
@@ -107,8 +113,9 @@ class KvCache {
   virtual Status release_sequence(SequenceId id) = 0;
   virtual Result<int64_t> length(SequenceId id) const = 0;  // tokens
 
-  // A new sequence with the first `tokens` tokens of `id`. Sealed pages are shared; an exact page is copied. A cut inside
-  // a page that only exists sealed goes back to that page's start.
+  // A new sequence with the first `tokens` tokens of `id`. Pages are shared; the open one is copied when either writes
+  // to it. A cut inside a page that only exists sealed goes back to that page's start, and with an exact window further,
+  // to the last page start from which every later query sees what it would in a fresh sequence.
   struct Fork {
     SequenceId sequence;
     Rollback rollback;

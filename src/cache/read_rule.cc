@@ -11,7 +11,8 @@ int64_t first_held_page(const ReadRule& rule, int64_t length) {
 PageCounts held_pages(const ReadRule& rule, int64_t length) {
   const int64_t first = first_held_page(rule, length);
   const int64_t end = num_pages(length);
-  // Sealed pages are the run from the first that is no sink to the last that the block of the next query reads sealed.
+  // Sealed pages are the run from the first that is no sink to the last that the block of the next
+  // query reads sealed.
   const int64_t first_sealed = std::max<int64_t>(first, rule.sink_pages);
   const int64_t end_sealed = rule.seals ? std::min(end, page_of(length) - rule.exact_pages) : 0;
   PageCounts counts;
@@ -24,7 +25,9 @@ PageCounts peak_pages(const ReadRule& rule, int64_t length, int64_t step_tokens)
   const int64_t pages = num_pages(length);
   const int64_t step_pages = num_pages(step_tokens) + 1;  // a step need not start at a page's start
   // `held` pages at rest, of which a step may replace as many as it touches.
-  const auto with_step = [&](int64_t held) { return std::min(pages, held + std::min(held, step_pages)); };
+  const auto with_step = [&](int64_t held) {
+    return std::min(pages, held + std::min(held, step_pages));
+  };
   const int64_t held = rule.window == 0 ? pages : with_step(num_pages(rule.window) + 1);
   if (!rule.seals) return {.sealed = 0, .exact = held};
   const int64_t sinks = std::min<int64_t>(rule.sink_pages, held);

@@ -6,11 +6,14 @@
 namespace kvant {
 namespace {
 
-Status no_sequence(SequenceId id) { return not_found("sequence " + std::to_string(id) + " doesn't exist"); }
+Status no_sequence(SequenceId id) {
+  return not_found("sequence " + std::to_string(id) + " doesn't exist");
+}
 
 Status bad_cut(SequenceId id, int64_t tokens, int64_t length) {
-  return invalid_argument("sequence " + std::to_string(id) + " can't be cut at " + std::to_string(tokens) +
-                          " tokens; wanted 0 to its length, " + std::to_string(length));
+  return invalid_argument("sequence " + std::to_string(id) + " can't be cut at " +
+                          std::to_string(tokens) + " tokens; wanted 0 to its length, " +
+                          std::to_string(length));
 }
 
 template <typename Visit>
@@ -72,8 +75,9 @@ bool SequenceTable::can_continue_from(const Sequence& sequence, int64_t tokens) 
 }
 
 int64_t SequenceTable::largest_cut(const Sequence& sequence, int64_t tokens) const {
-  // Inside a page that only exists sealed there is nothing to go on from, so page starts come next. Which of them serve
-  // differs by group: with an exact window, those among the sinks; with a sliding window, those whose pages remain.
+  // Inside a page that only exists sealed there is nothing to go on from, so page starts come next.
+  // Which of them serve differs by group: with an exact window, those among the sinks; with a
+  // sliding window, those whose pages remain.
   if (can_continue_from(sequence, tokens)) return tokens;
   for (int64_t page = page_of(tokens); page > 0; --page) {
     if (can_continue_from(sequence, page * kPageTokens)) return page * kPageTokens;
@@ -110,7 +114,8 @@ Result<Rollback> SequenceTable::truncate(SequenceId id, int64_t tokens) {
   const int64_t kept = largest_cut(*sequence, tokens);
   for (GroupPages& group : sequence->groups) {
     const auto end = static_cast<size_t>(num_pages(kept));
-    for (size_t j = std::max(end, static_cast<size_t>(group.first_held)); j < group.pages.size(); ++j) {
+    for (size_t j = std::max(end, static_cast<size_t>(group.first_held)); j < group.pages.size();
+         ++j) {
       pool_.release(group.pages[j].sealed.is_null() ? group.pages[j].exact : group.pages[j].sealed);
     }
     group.pages.resize(end);
@@ -129,7 +134,8 @@ void SequenceTable::count_references(std::unordered_map<uint64_t, uint32_t>& ref
 Status SequenceTable::check_invariants() const {
   for (const auto& [id, sequence] : sequences_) {
     const std::string name = "sequence " + std::to_string(id) + ": ";
-    if (sequence.groups.size() != groups_.size()) return internal_error(name + "wrong number of groups");
+    if (sequence.groups.size() != groups_.size())
+      return internal_error(name + "wrong number of groups");
     for (size_t g = 0; g < groups_.size(); ++g) {
       const GroupPages& group = sequence.groups[g];
       const ReadRule& rule = groups_[g].layout.rule;
@@ -144,10 +150,12 @@ Status SequenceTable::check_invariants() const {
         const bool held = j >= group.first_held;
         const bool sealed = held && reads_sealed(rule, j, page_of(sequence.length));
         if (page.sealed.is_null() == sealed || page.exact.is_null() == (held && !sealed)) {
-          return internal_error(name + "page " + std::to_string(j) + " isn't in the state that the read rule asks for");
+          return internal_error(name + "page " + std::to_string(j) +
+                                " isn't in the state that the read rule asks for");
         }
         if (held && !pool_.is_live(sealed ? page.sealed : page.exact)) {
-          return internal_error(name + "page " + std::to_string(j) + " has a handle that isn't live");
+          return internal_error(name + "page " + std::to_string(j) +
+                                " has a handle that isn't live");
         }
       }
     }

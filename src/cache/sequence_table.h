@@ -1,9 +1,10 @@
 // SequenceTable: which pages every sequence holds, and how sequences start, branch, shrink and end.
 //
-// Per layer group a sequence has a page table indexed by page number, so that a page keeps its original position for
-// ever; entries of pages that a window has dropped are null. A page is held exact or sealed, never both, between steps.
-// Sealed pages and complete exact pages are shared between sequences by reference count; an open page is shared too until
-// somebody writes to it (Step copies it then). Growth is the business of Step; this class never looks into a slab.
+// Per layer group a sequence has a page table indexed by page number, so that a page keeps its
+// original position for ever; entries of pages that a window has dropped are null. A page is held
+// exact or sealed, never both, between steps. Sealed pages and complete exact pages are shared
+// between sequences by reference count; an open page is shared too until somebody writes to it
+// (Step copies it then). Growth is the business of Step; this class never looks into a slab.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,8 @@
 
 namespace kvant {
 
-// How the dense layers computed a page's rows: as one full block of 64 by the many-row path, or row by row.
+// How the dense layers computed a page's rows: as one full block of 64 by the many-row path, or row
+// by row.
 enum class PagePath : uint8_t { kRow, kBlock };
 
 struct HeldPage {
@@ -61,8 +63,8 @@ class SequenceTable {
   Result<KvCache::Fork> fork(SequenceId id, int64_t tokens);
   Result<Rollback> truncate(SequenceId id, int64_t tokens);
 
-  // The largest cut ≤ `tokens` from which the sequence can go on and see what a fresh one would: every page that the next
-  // query sees is held in the state that the read rule asks for.
+  // The largest cut ≤ `tokens` from which the sequence can go on and see what a fresh one would:
+  // every page that the next query sees is held in the state that the read rule asks for.
   int64_t largest_cut(const Sequence& sequence, int64_t tokens) const;
 
   // Adds 1 to references[handle.bits()] for every reference that a sequence holds.

@@ -13,8 +13,9 @@
 namespace kvant {
 namespace {
 
-// A chunk is 1/32 of what its class already holds: the last, partly filled chunk then costs at most 3 %. The lower bound
-// keeps small slabs from taking a system call each, the upper ones keep one live slab from holding much free memory.
+// A chunk is 1/32 of what its class already holds: the last, partly filled chunk then costs at most
+// 3 %. The lower bound keeps small slabs from taking a system call each, the upper ones keep one
+// live slab from holding much free memory.
 constexpr size_t kGrowthDivisor = 32;
 constexpr size_t kMinChunkBytes = 64 << 10;
 constexpr size_t kMaxChunkBytes = 2 << 20;
@@ -54,33 +55,37 @@ Status SlabPool::check_room(std::span<const size_t> counts) const {
   if (options_.max_live_bytes != 0) {
     const uint64_t free = options_.max_live_bytes - std::min(options_.max_live_bytes, live_bytes());
     if (needed > free) {
-      return exhausted("pages of " + std::to_string(needed) + " bytes are needed and " + std::to_string(free) +
-                       " of " + std::to_string(options_.max_live_bytes) + " are free");
+      return exhausted("pages of " + std::to_string(needed) + " bytes are needed and " +
+                       std::to_string(free) + " of " + std::to_string(options_.max_live_bytes) +
+                       " are free");
     }
   }
   for (size_t i = 0; options_.fixed && i < counts.size(); ++i) {
     const size_t free = classes_[i].backed - classes_[i].live;
     if (counts[i] > free) {
       return exhausted(std::to_string(counts[i] * classes_[i].slab_bytes) + " bytes of " +
-                       (classes_[i].kind == SlabKind::kExact ? "exact" : "sealed") + " pages are needed and " +
-                       std::to_string(free * classes_[i].slab_bytes) + " of the preallocated ones are free");
+                       (classes_[i].kind == SlabKind::kExact ? "exact" : "sealed") +
+                       " pages are needed and " + std::to_string(free * classes_[i].slab_bytes) +
+                       " of the preallocated ones are free");
     }
   }
   return Status();
 }
 
 size_t SlabPool::slabs_of_next_chunk(const Class& c) {
-  const size_t bytes = std::clamp(c.backed * c.slab_bytes / kGrowthDivisor, kMinChunkBytes, kMaxChunkBytes);
+  const size_t bytes =
+      std::clamp(c.backed * c.slab_bytes / kGrowthDivisor, kMinChunkBytes, kMaxChunkBytes);
   return std::clamp<size_t>(bytes / c.slab_bytes, 1, kMaxChunkSlabs);
 }
 
 Status SlabPool::add_chunk(Class& c, size_t num_slabs) {
   const size_t bytes = round_up(num_slabs * c.slab_bytes, system_page_bytes());
   const int populate = options_.fixed ? MAP_POPULATE : 0;
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | populate, -1, 0);
+  void* base =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | populate, -1, 0);
   if (base == MAP_FAILED) {
-    return exhausted("the system gave no " + std::to_string(bytes) + " bytes for pages; the pool holds " +
-                     std::to_string(reserved_bytes_));
+    return exhausted("the system gave no " + std::to_string(bytes) +
+                     " bytes for pages; the pool holds " + std::to_string(reserved_bytes_));
   }
   uint32_t index;
   if (c.unused_chunks.empty()) {
@@ -152,8 +157,8 @@ Result<Handle> SlabPool::allocate(uint32_t slab_class) {
   Class& c = classes_[slab_class];
   if (options_.max_live_bytes != 0 && live_bytes() + c.slab_bytes > options_.max_live_bytes) {
     return exhausted("a page slab of " + std::to_string(c.slab_bytes) + " bytes is needed and " +
-                     std::to_string(live_bytes()) + " of " + std::to_string(options_.max_live_bytes) +
-                     " bytes are in use");
+                     std::to_string(live_bytes()) + " of " +
+                     std::to_string(options_.max_live_bytes) + " bytes are in use");
   }
   if (c.first_open == kNone) {
     if (options_.fixed) {
@@ -201,7 +206,8 @@ void SlabPool::release(Handle handle) {
 }
 
 bool SlabPool::is_live(Handle handle) const {
-  if (handle.is_null() || handle.tier() != 0 || handle.slab_class() >= classes_.size()) return false;
+  if (handle.is_null() || handle.tier() != 0 || handle.slab_class() >= classes_.size())
+    return false;
   const Class& c = classes_[handle.slab_class()];
   return handle.slot() < c.slots.size() && c.slots[handle.slot()].references > 0 &&
          c.slots[handle.slot()].generation == handle.generation();
@@ -221,8 +227,10 @@ Status SlabPool::check_class(const Class& c, uint64_t& reserved) const {
         return internal_error("pool: a chunk's free list holds a slot that isn't free there");
       }
     }
-    if (length != chunk.num_free) return internal_error("pool: a chunk's count of free slots is wrong");
-    if (!options_.fixed && chunk.num_free == chunk.num_slabs) return internal_error("pool: an empty chunk is kept");
+    if (length != chunk.num_free)
+      return internal_error("pool: a chunk's count of free slots is wrong");
+    if (!options_.fixed && chunk.num_free == chunk.num_slabs)
+      return internal_error("pool: an empty chunk is kept");
   }
   for (const Slot& slot : c.slots) live += slot.references > 0 ? 1 : 0;
   for (uint32_t slot = c.first_unbacked; slot != kNone; slot = c.slots[slot].next) {
@@ -230,15 +238,19 @@ Status SlabPool::check_class(const Class& c, uint64_t& reserved) const {
       return internal_error("pool: the list of unbacked slots is broken");
     }
   }
-  if (backed != c.backed || live != c.live || live + free != backed || backed + unbacked != c.slots.size()) {
+  if (backed != c.backed || live != c.live || live + free != backed ||
+      backed + unbacked != c.slots.size()) {
     return internal_error("pool: slots of a class don't add up");
   }
   size_t open = 0;
   for (uint32_t i = c.first_open; i != kNone; i = c.chunks[i].next_open) {
-    if (c.chunks[i].num_free == 0 || ++open > c.chunks.size()) return internal_error("pool: open chunks are broken");
+    if (c.chunks[i].num_free == 0 || ++open > c.chunks.size())
+      return internal_error("pool: open chunks are broken");
   }
-  const auto with_room = std::count_if(c.chunks.begin(), c.chunks.end(), [](const Chunk& x) { return x.num_free > 0; });
-  if (open != static_cast<size_t>(with_room)) return internal_error("pool: a chunk with room isn't in the open list");
+  const auto with_room = std::count_if(c.chunks.begin(), c.chunks.end(),
+                                       [](const Chunk& x) { return x.num_free > 0; });
+  if (open != static_cast<size_t>(with_room))
+    return internal_error("pool: a chunk with room isn't in the open list");
   return Status();
 }
 
@@ -249,7 +261,8 @@ Status SlabPool::check_invariants() const {
     live[static_cast<size_t>(c.kind)] += c.live * c.slab_bytes;
   }
   if (reserved != reserved_bytes_) return internal_error("pool: reserved bytes don't add up");
-  if (live[0] != live_bytes_[0] || live[1] != live_bytes_[1]) return internal_error("pool: live bytes don't add up");
+  if (live[0] != live_bytes_[0] || live[1] != live_bytes_[1])
+    return internal_error("pool: live bytes don't add up");
   return Status();
 }
 

@@ -1,17 +1,20 @@
 // SlabPool: the memory of all pages, in slabs of a few fixed sizes.
 //
-// A slab holds 64 tokens of one layer group, encoded or exact; the pool neither knows nor reads what is in it. Slabs of
-// one size and purpose form a class. A class takes chunks of several slabs from the system and gives a chunk back as
-// soon as it holds no live slab. Chunks grow with the class up to a bound, so that the bytes reserved stay within about
-// 3 % of the bytes live once a class holds a few megabytes. Allocation and release take constant time.
+// A slab holds 64 tokens of one layer group, encoded or exact; the pool neither knows nor reads
+// what is in it. Slabs of one size and purpose form a class. A class takes chunks of several slabs
+// from the system and gives a chunk back as soon as it holds no live slab. Chunks grow with the
+// class up to a bound, so that the bytes reserved stay within about 3 % of the bytes live once a
+// class holds a few megabytes. Allocation and release take constant time.
 //
-// Slabs are counted references: allocate() returns one with count 1. Not thread-safe; data() alone may be called from
-// many threads while nobody allocates or releases.
+// Slabs are counted references: allocate() returns one with count 1. Not thread-safe; data() alone
+// may be called from many threads while nobody allocates or releases.
 //
 // Invariants (check_invariants):
-//  1. A slot is either live (count ≥ 1, in a chunk), free (count 0, in its chunk's free list once) or unbacked (count 0,
+//  1. A slot is either live (count ≥ 1, in a chunk), free (count 0, in its chunk's free list once)
+//  or unbacked (count 0,
 //     in the class's list of spare slots once).
-//  2. A chunk's number of free slots is the length of its free list; a chunk is in the class's list of open chunks if and
+//  2. A chunk's number of free slots is the length of its free list; a chunk is in the class's list
+//  of open chunks if and
 //     only if it has a free slot; without static mode no chunk is entirely free.
 //  3. live and reserved bytes are the sums over slots and chunks.
 #pragma once
@@ -30,8 +33,9 @@ enum class SlabKind : uint8_t { kExact, kSealed };
 
 struct PoolOptions {
   uint64_t max_live_bytes = 0;  // 0: no limit
-  bool fixed = false;           // static mode: only preallocated slabs, never given back before the pool ends
-  int fill = -1;                // tests: byte that fills every slab when it is allocated; -1: leave it as it was
+  bool fixed =
+      false;      // static mode: only preallocated slabs, never given back before the pool ends
+  int fill = -1;  // tests: byte that fills every slab when it is allocated; -1: leave it as it was
 };
 
 class SlabPool {
@@ -41,13 +45,14 @@ class SlabPool {
   SlabPool(const SlabPool&) = delete;
   SlabPool& operator=(const SlabPool&) = delete;
 
-  // The new class's index. REQUIRES slab_bytes a positive multiple of 64, and fewer than Handle::kMaxClasses classes.
+  // The new class's index. REQUIRES slab_bytes a positive multiple of 64, and fewer than
+  // Handle::kMaxClasses classes.
   uint32_t add_class(size_t slab_bytes, SlabKind kind);
   // Takes `count` slabs of a class from the system now.
   Status preallocate(uint32_t slab_class, size_t count);
 
-  // OK if counts[c] more slabs of every class c can be had; exhausted with the bytes needed and free otherwise. Linear in
-  // the number of classes.
+  // OK if counts[c] more slabs of every class c can be had; exhausted with the bytes needed and
+  // free otherwise. Linear in the number of classes.
   Status check_room(std::span<const size_t> counts) const;
 
   Result<Handle> allocate(uint32_t slab_class);
@@ -62,7 +67,9 @@ class SlabPool {
 
   size_t slab_bytes(uint32_t slab_class) const { return classes_[slab_class].slab_bytes; }
   uint64_t reserved_bytes() const { return reserved_bytes_; }
-  uint64_t live_bytes() const { return live_bytes(SlabKind::kExact) + live_bytes(SlabKind::kSealed); }
+  uint64_t live_bytes() const {
+    return live_bytes(SlabKind::kExact) + live_bytes(SlabKind::kSealed);
+  }
   uint64_t live_bytes(SlabKind kind) const { return live_bytes_[static_cast<size_t>(kind)]; }
   size_t live_slabs() const { return live_slabs_; }
 

@@ -19,7 +19,8 @@ const HeldPage* held_page(const StepSequence& item, size_t group, int64_t page) 
 
 }  // namespace
 
-Result<std::unique_ptr<Step>> Step::begin(SequenceTable& table, SlabPool& pool, std::span<const PageGroup> groups,
+Result<std::unique_ptr<Step>> Step::begin(SequenceTable& table, SlabPool& pool,
+                                          std::span<const PageGroup> groups,
                                           std::span<const StepItem> batch) {
   if (batch.empty()) return invalid_argument("a step needs at least one sequence");
   std::unique_ptr<Step> step(new Step(pool, groups));
@@ -30,11 +31,13 @@ Result<std::unique_ptr<Step>> Step::begin(SequenceTable& table, SlabPool& pool, 
     Sequence* sequence = table.find(item.sequence);
     if (sequence == nullptr) return not_found(name + " doesn't exist");
     if (item.num_tokens < 1) {
-      return invalid_argument(name + " appends " + std::to_string(item.num_tokens) + " tokens; wanted at least 1");
+      return invalid_argument(name + " appends " + std::to_string(item.num_tokens) +
+                              " tokens; wanted at least 1");
     }
     if (step->find(item.sequence) >= 0) return invalid_argument(name + " is twice in one step");
     const int64_t end = sequence->length + item.num_tokens;
-    if (end > kMaxLength) return invalid_argument(name + " would hold " + std::to_string(end) + " tokens");
+    if (end > kMaxLength)
+      return invalid_argument(name + " would hold " + std::to_string(end) + " tokens");
     step->sequences_.push_back({.id = item.sequence,
                                 .sequence = sequence,
                                 .begin = sequence->length,
@@ -62,9 +65,11 @@ int Step::find(SequenceId id) const {
   return -1;
 }
 
-// A page is sealed by the step in which the read rule begins to ask for it, if some query still sees it.
+// A page is sealed by the step in which the read rule begins to ask for it, if some query still
+// sees it.
 bool Step::seals_page(const StepSequence& item, const ReadRule& rule, int64_t page) const {
-  if (!reads_sealed(rule, page, page_of(item.end)) || reads_sealed(rule, page, page_of(item.begin))) return false;
+  if (!reads_sealed(rule, page, page_of(item.end)) || reads_sealed(rule, page, page_of(item.begin)))
+    return false;
   const int64_t first_reader = std::max(item.begin, (page + 1 + rule.exact_pages) * kPageTokens);
   return sees_page(rule, page, first_reader);
 }
@@ -75,7 +80,8 @@ void Step::plan_group(StepSequence& item, size_t g) {
   StepGroup& plan = item.groups[g];
   const int64_t first_written = page_of(item.begin);
   // Pages before the first written one only matter if they leave the exact window in this step.
-  plan.first_page = rule.seals ? std::max<int64_t>(0, first_written - rule.exact_pages) : first_written;
+  plan.first_page =
+      rule.seals ? std::max<int64_t>(0, first_written - rule.exact_pages) : first_written;
   plan.pages.resize(static_cast<size_t>(num_pages(item.end) - plan.first_page));
   for (size_t i = 0; i < plan.pages.size(); ++i) {
     const int64_t j = plan.first_page + static_cast<int64_t>(i);

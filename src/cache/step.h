@@ -1,10 +1,11 @@
 // Step: the growth of a batch of sequences by some tokens, as a transaction on page tables.
 //
-// begin() decides for every page that the step touches where its exact rows are written, whether it is sealed and where
-// to, and takes every slab that this needs, or takes none. Until commit() the sequences are unchanged, so abort() only
-// gives back what begin() took. Rows and codes of pages that no longer exist in that form after the step (complete pages
-// of a long chunk; pages that a window drops at its end) go to *workspace* pages, numbered per group, which the owner of
-// the step keeps for one layer at a time.
+// begin() decides for every page that the step touches where its exact rows are written, whether it
+// is sealed and where to, and takes every slab that this needs, or takes none. Until commit() the
+// sequences are unchanged, so abort() only gives back what begin() took. Rows and codes of pages
+// that no longer exist in that form after the step (complete pages of a long chunk; pages that a
+// window drops at its end) go to *workspace* pages, numbered per group, which the owner of the step
+// keeps for one layer at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +29,9 @@ struct PagePlace {
 // What the step does to one page.
 struct StepPage {
   PagePlace exact;
-  PagePlace sealed;           // exists: the page is sealed in this step, from `exact`
-  bool needs_exact = false;   // a slab for its exact rows has to be taken; `exact.slab`, if any, is then copied
+  PagePlace sealed;  // exists: the page is sealed in this step, from `exact`
+  bool needs_exact =
+      false;  // a slab for its exact rows has to be taken; `exact.slab`, if any, is then copied
   bool needs_sealed = false;  // a slab for its codes has to be taken
   bool owns_exact = false;    // `exact.slab` was taken by this step
   bool keeps_exact = false;   // exact after the step too
@@ -39,6 +41,10 @@ struct StepPage {
 struct StepGroup {
   int64_t first_page = 0;
   std::vector<StepPage> pages;  // of the page numbers from first_page on
+  // REQUIRES a page that the step touches.
+  const StepPage& written(int64_t page) const {
+    return pages[static_cast<size_t>(page - first_page)];
+  }
 };
 
 struct StepSequence {
@@ -53,7 +59,8 @@ struct StepSequence {
 class Step {
  public:
   // Changes nothing on failure. `table`, `pool` and `groups` outlive the step.
-  static Result<std::unique_ptr<Step>> begin(SequenceTable& table, SlabPool& pool, std::span<const PageGroup> groups,
+  static Result<std::unique_ptr<Step>> begin(SequenceTable& table, SlabPool& pool,
+                                             std::span<const PageGroup> groups,
                                              std::span<const StepItem> batch);
   // Gives back what begin() took, unless committed.
   ~Step();
