@@ -2,7 +2,8 @@
 //
 // A *format* describes one side (K or V) of one layer. A *pair* names both: `int8_token/int4_token_z_rot`. A *preset*
 // (`int8`, `k8v4`, `int4`, …) is a name whose expansion depends on the model (design rule: anything stored names the
-// expansion, never the preset). The grammar of a format's name is `<kind><bits>_<granularity>[_options]`.
+// expansion, never the preset). The grammar of a format's name is `<kind><bits>_<granularity>[_options]`; options are, in
+// this order, `z` (zero point), `lsq` or `hqq` (how scale and zero point are searched) and `rot` (rotation).
 // Everything here is immutable after start-up and may be used from any thread.
 #pragma once
 
@@ -49,6 +50,10 @@ struct FormatNeeds {
 struct FormatInfo {
   std::string name;
   std::string summary;  // one line
+  std::string family;   // the file that defines it: "uniform_int"
+  // The format whose bytes and read path this one shares: formats that differ only in how the encoder searches for scale
+  // and zero point have one layout. Tests of the read path need one format per layout.
+  std::string layout;
   double nominal_bits = 0;
   Granularity granularity = Granularity::kNone;
   int group = 0;  // channels that share a scale, for kGroup
@@ -82,6 +87,7 @@ struct Preset {
   std::string_view summary;
 };
 std::span<const Preset> all_presets();
+bool is_preset(std::string_view name);
 
 // Formats of K and V of a layer, by canonical name.
 struct FormatPair {
@@ -92,7 +98,8 @@ struct FormatPair {
   std::string name() const { return key == value ? key : key + "/" + value; }
 };
 
-// Parses `int8`, `int8_token`, `int8_token/int4_token_z_rot`: a preset, one format for both sides, or a pair.
+// Parses `int8`, `int8_token`, `int8_token/int4_token_z_rot`: a preset, one format for both sides, or a pair. A preset
+// on one side of the slash means that side of the preset: `int8/int4`.
 Result<FormatPair> parse_format_pair(std::string_view text, const ModelTraits& traits);
 
 // What the format resolver must know of a layer.

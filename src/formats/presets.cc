@@ -1,0 +1,108 @@
+// Presets, and the grammar of pairs: `preset`, `format`, or `K/V` where a side is a format or a
+// preset's side.
+#include <string>
+
+#include "formats/names.h"
+#include "kvant/format.h"
+
+namespace kvant {
+namespace {
+
+// A preset's formats. `key_rotates`: K is rotated where the model doesn't normalise q and k; where
+// it does, the norms leave a strong shape per channel that rotation would smear.
+struct Expansion {
+  Preset preset;
+  std::string_view key;
+  bool key_rotates;
+  std::string_view value;
+};
+
+// Why these: K per channel over the page at every width, min/max from 3 bits up (the tokens that
+// matter most are the outliers that a fit would clip), least squares at 2; V rotated per token with
+// least-squares rows. 8-bit rows gain nothing from either.
+constexpr Expansion kExpansions[] = {
+    {{"int8", "8 bits: K per channel over the page, V per token"},
+     "int8_channel_z",
+     false,
+     "int8_token"},
+    {{"k8v4", "8-bit K per channel, 4-bit V per token, rotated"},
+     "int8_channel_z",
+     false,
+     "int4_token_z_lsq_rot"},
+    {{"int4", "4 bits: K per channel (rotated without q/k norms), V per token, rotated"},
+     "int4_channel_z",
+     true,
+     "int4_token_z_lsq_rot"},
+    {{"int3", "3 bits: as int4"}, "int3_channel_z", true, "int3_token_z_lsq_rot"},
+    {{"int2", "2 bits: as int4, K fitted by least squares"},
+     "int2_channel_z_lsq",
+     true,
+     "int2_token_z_lsq_rot"},
+    {{"fp8", "OCP FP8 E4M3 with the scale fixed at 1"}, "fp8_e4m3", false, "fp8_e4m3"},
+    {{"kivi4", "KIVI at 4 bits: K per channel over the page, V in groups of 32"},
+     "int4_channel_z",
+     false,
+     "int4_g32_z"},
+    {{"kivi2", "KIVI at 2 bits: K per channel over the page, V in groups of 32"},
+     "int2_channel_z",
+     false,
+     "int2_g32_z"},
+};
+
+const Expansion* find_preset(std::string_view name) {
+  for (const Expansion& e : kExpansions) {
+    if (e.preset.name == name) return &e;
+  }
+  return nullptr;
+}
+
+std::string key_of(const Expansion& e, const ModelTraits& traits) {
+  return std::string(e.key) + (e.key_rotates && !traits.qk_norm ? "_rot" : "");
+}
+
+Result<std::string> parse_side(std::string_view text, Side side, const ModelTraits& traits) {
+  if (const Expansion* preset = find_preset(text)) {
+    return side == Side::kKey ? key_of(*preset, traits) : std::string(preset->value);
+  }
+  if (!find_format(text).ok()) {
+    std::vector<std::string_view> names;
+    for (const Preset& p : all_presets()) names.push_back(p.name);
+    for (const FormatInfo& info : all_formats()) names.push_back(info.name);
+    return not_found("unknown format \"" + printable(text) +
+                     "\"; the closest are: " + nearest_names(text, names, 3));
+  }
+  const FormatInfo* info = *find_format(text);
+  if (!(side == Side::kKey ? info->for_keys : info->for_values)) {
+    return unsupported(info->name + " can't store " + std::string(side_name(side)));
+  }
+  return info->name;
+}
+
+}  // namespace
+
+std::span<const Preset> all_presets() {
+  static const std::vector<Preset> presets = [] {
+    std::vector<Preset> list;
+    for (const Expansion& e : kExpansions) list.push_back(e.preset);
+    return list;
+  }();
+  return presets;
+}
+
+bool is_preset(std::string_view name) { return find_preset(name) != nullptr; }
+
+Result<FormatPair> parse_format_pair(std::string_view text, const ModelTraits& traits) {
+  const size_t slash = text.find('/');
+  const std::string_view key = text.substr(0, slash);
+  const std::string_view value = slash == std::string_view::npos ? key : text.substr(slash + 1);
+  if (key.empty() || value.empty() || value.find('/') != std::string_view::npos) {
+    return invalid_argument("format \"" + printable(text) +
+                            "\" isn't a preset, a format, or two of them as K/V");
+  }
+  FormatPair pair;
+  KVANT_ASSIGN(pair.key, parse_side(key, Side::kKey, traits));
+  KVANT_ASSIGN(pair.value, parse_side(value, Side::kValue, traits));
+  return pair;
+}
+
+}  // namespace kvant

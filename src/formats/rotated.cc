@@ -1,0 +1,128 @@
+#include "formats/rotated.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "formats/page_kernels.h"
+#include "formats/stored_scale.h"
+
+namespace kvant {
+namespace {
+
+constexpr int kMaxBlock = 256;  // the widest transform that the kernels have
+
+class RotatedCodec final : public Codec {
+ public:
+  RotatedCodec(std::unique_ptr<Codec> inner, const CodecBinding& binding)
+      : inner_(std::move(inner)),
+        dim_(static_cast<size_t>(binding.dim)),
+        block_(rotation_block(binding.dim)),
+        kernels_(page_kernels(binding.isa)),
+        signs_(dim_) {
+    Rng rng(binding.seed);
+    uint64_t bits = 0;
+    for (size_t i = 0; i < dim_; ++i) {
+      if (i % 64 == 0) bits = rng.next();
+      signs_[i] = (bits >> (i % 64)) & 1 ? -1.0f : 1.0f;
+    }
+  }
+
+  size_t page_bytes() const override { return inner_->page_bytes(); }
+
+  void encode(const PageInput& input, std::byte* page) const override {
+    AlignedArray<float> rotated(kPageTokens * dim_);
+    for (size_t t = 0; t < kPageTokens; ++t) {
+      const float* row = input.rows + t * dim_;
+      float* out = rotated.data() + t * dim_;
+      for (size_t i = 0; i < dim_; ++i) out[i] = saturate(row[i]) * signs_[i];
+    }
+    transform(rotated.data(), kPageTokens, dim_);
+    PageInput inner_input = input;
+    inner_input.rows = rotated.data();
+    inner_->encode(inner_input, page);
+  }
+
+  void decode(const std::byte* page, float* rows) const override {
+    inner_->decode(page, rows);
+    turn_back(rows, kPageTokens, dim_);
+  }
+
+  size_t query_bytes(int num_queries) const override { return inner_->query_bytes(num_queries); }
+
+  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
+    const auto count = static_cast<size_t>(num_queries);
+    AlignedArray<float> rotated(count * dim_);
+    for (size_t q = 0; q < count; ++q) {
+      for (size_t i = 0; i < dim_; ++i) rotated[q * dim_ + i] = queries[q * dim_ + i] * signs_[i];
+    }
+    transform(rotated.data(), count, dim_);
+    inner_->prepare_query(rotated.data(), num_queries, prepared);
+  }
+
+  void scores(const std::byte* page, const std::byte* prepared, int num_queries,
+              int64_t first_position, float* scores, size_t stride) const override {
+    inner_->scores(page, prepared, num_queries, first_position, scores, stride);
+  }
+  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+                  float* acc, size_t stride_acc) const override {
+    inner_->accumulate(page, p, stride_p, num_queries, acc, stride_acc);
+  }
+  void finish(float* acc, int num_queries, size_t stride) const override {
+    inner_->finish(acc, num_queries, stride);
+    turn_back(acc, static_cast<size_t>(num_queries), stride);
+  }
+
+  std::string kernel_name() const override { return inner_->kernel_name() + "+hadamard"; }
+
+ private:
+  void transform(float* rows, size_t num_rows, size_t stride) const {
+    const auto block = static_cast<size_t>(block_);
+    for (size_t first = 0; first < dim_; first += block) {
+      kernels_.hadamard(rows + first, static_cast<int>(num_rows), stride, block_);
+    }
+  }
+
+  // H and S are their own inverses: x = S·H·y.
+  void turn_back(float* rows, size_t num_rows, size_t stride) const {
+    transform(rows, num_rows, stride);
+    for (size_t r = 0; r < num_rows; ++r) {
+      for (size_t i = 0; i < dim_; ++i) rows[r * stride + i] *= signs_[i];
+    }
+  }
+
+  std::unique_ptr<Codec> inner_;
+  size_t dim_;
+  int block_;
+  const PageKernels& kernels_;
+  AlignedArray<float> signs_;
+};
+
+}  // namespace
+
+int rotation_block(int dim) {
+  const int power = dim & -dim;  // the largest power of two that divides dim
+  return std::min(power, kMaxBlock);
+}
+
+bool can_rotate(const FormatInfo& format) {
+  const FormatNeeds& needs = format.needs;
+  return !format.exact && !format.rotated && !format.before_rope && !needs.pre_rope_rows &&
+         !needs.previous_layer && !needs.key_rows && !needs.artifacts;
+}
+
+FormatDefinition rotated_definition(const FormatDefinition& plain) {
+  FormatDefinition d = plain;
+  d.info.name += "_rot";
+  d.info.layout += "_rot";
+  d.info.summary += ", rotated";
+  d.info.rotated = true;
+  d.make = [make = plain.make](const CodecBinding& binding) -> std::unique_ptr<Codec> {
+    return std::make_unique<RotatedCodec>(make(binding), binding);
+  };
+  d.idempotent = false;  // the rotation back and forth rounds
+  return d;
+}
+
+}  // namespace kvant

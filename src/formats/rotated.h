@@ -1,0 +1,23 @@
+// Rotation as an option of every scalar format: one wrapper around any codec.
+//
+// A row x becomes H·S·x: S flips signs by a seeded random ±1 per channel, H is the orthonormal
+// Hadamard matrix of the largest power of two (at most 256) that divides the width, block by block
+// (80 → 16, 96 → 32, 192 → 64). Queries are rotated alike, so scores don't change; weighted sums of
+// values stay rotated until finish() turns them back. The signs depend on seed and channel only:
+// every layer, head and side of one width shares its rotation.
+#pragma once
+
+#include "formats/family.h"
+
+namespace kvant {
+
+// True for formats that get a `_rot` variant: those that round, and read nothing but the rows.
+bool can_rotate(const FormatInfo& format);
+
+// The rotated variant of a definition.
+FormatDefinition rotated_definition(const FormatDefinition& plain);
+
+// Size of the Hadamard blocks that rows of `dim` channels are rotated in.
+int rotation_block(int dim);
+
+}  // namespace kvant

@@ -1,0 +1,394 @@
+// Family uniform_int: integers of 2 to 8 bits on a uniform grid, symmetric or with a zero point.
+//
+//   x̂ = scale·(u − offset) + zero, scale and zero in binary16
+//   symmetric:       scale = max|x| / (2^(b−1) − 1), offset = 2^(b−1), no zero
+//   with zero point: scale = (max − min) / (2^b − 1), zero = min, offset = 0; or searched
+//   (row_fit.h)
+//
+// A page is [codes][scales][zeros], padded to 64 bytes; codes are laid out for the kernel
+// (page_kernels.h). One scale is shared by a page (head), a token, a group of a token's channels,
+// or a channel's 64 tokens; `tensor` stores none and uses the given one. The arithmetic on pages is
+// the kernels'; this file is what bytes mean.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "base/bytes.h"
+#include "formats/family.h"
+#include "formats/page_kernels.h"
+#include "formats/row_fit.h"
+#include "formats/stored_scale.h"
+
+namespace kvant {
+namespace {
+
+constexpr size_t kT = kPageTokens;
+
+struct UniformSpec {
+  int bits = 8;
+  Granularity granularity = Granularity::kToken;
+  int group = 0;
+  bool zero_point = false;
+  GridSearch search = GridSearch::kMinMax;
+
+  int levels() const { return zero_point ? (1 << bits) - 1 : (1 << (bits - 1)) - 1; }
+  int offset() const { return zero_point ? 0 : 1 << (bits - 1); }
+};
+
+ScaleLayout layout_of(Granularity granularity) {
+  switch (granularity) {
+    case Granularity::kToken:
+    case Granularity::kGroup:
+      return ScaleLayout::kToken;
+    case Granularity::kChannel:
+      return ScaleLayout::kChannel;
+    default:
+      return ScaleLayout::kPage;
+  }
+}
+
+// One code per value of a run that shares a grid. `least` and `most` bound the signed code.
+struct CodeRange {
+  float least, most;
+  int offset;
+};
+
+uint8_t to_code(float x, float zero, float inverse, const CodeRange& range) {
+  float code = (x - zero) * inverse;
+  code = code < range.least ? range.least : code;
+  code = code > range.most ? range.most : code;
+  return static_cast<uint8_t>(static_cast<int>(round_even(code)) + range.offset);
+}
+
+class UniformIntCodec final : public Codec {
+ public:
+  UniformIntCodec(std::string name, const UniformSpec& spec, const CodecBinding& binding)
+      : name_(std::move(name)),
+        spec_(spec),
+        side_(binding.side),
+        dim_(static_cast<size_t>(binding.dim)),
+        kernels_(page_kernels(binding.isa)),
+        layout_(layout_of(spec.granularity)) {
+    const bool grouped = spec.granularity == Granularity::kGroup;
+    group_ = grouped ? static_cast<size_t>(spec.group) : dim_;
+    num_groups_ = layout_ == ScaleLayout::kToken ? dim_ / group_ : 1;
+    switch (layout_) {
+      case ScaleLayout::kPage:
+        num_grids_ = 1;
+        break;
+      case ScaleLayout::kToken:
+        num_grids_ = num_groups_ * kT;
+        break;
+      case ScaleLayout::kChannel:
+        num_grids_ = dim_;
+        break;
+    }
+    code_bytes_ = side_ == Side::kKey ? key_code_bytes(spec.bits, binding.dim)
+                                      : value_code_bytes(spec.bits, binding.dim);
+    if (spec.granularity == Granularity::kTensor) {
+      given_scale_ = f32_to_f16(binding.artifacts->tensor_scale);
+    } else {
+      meta_bytes_ = num_grids_ * (spec.zero_point ? 4 : 2);
+    }
+  }
+
+  size_t page_bytes() const override { return round_up(code_bytes_ + meta_bytes_, kAlignment); }
+
+  void encode(const PageInput& input, std::byte* page) const override {
+    std::memset(page + code_bytes_, 0, page_bytes() - code_bytes_);
+    AlignedArray<uint8_t> codes(kT * dim_);
+    auto* scales = reinterpret_cast<uint16_t*>(page + code_bytes_);
+    uint16_t* zeros = spec_.zero_point ? scales + num_grids_ : nullptr;
+    switch (layout_) {
+      case ScaleLayout::kPage:
+        encode_whole(input.rows, scales, zeros, codes.data());
+        break;
+      case ScaleLayout::kToken:
+        encode_tokens(input.rows, scales, zeros, codes.data());
+        break;
+      case ScaleLayout::kChannel:
+        encode_channels(input.rows, scales, zeros, codes.data());
+        break;
+    }
+    auto* out = reinterpret_cast<uint8_t*>(page);
+    (side_ == Side::kKey ? pack_key_codes : pack_value_codes)(codes.data(), spec_.bits,
+                                                              static_cast<int>(dim_), out);
+  }
+
+  void decode(const std::byte* page, float* rows) const override {
+    AlignedArray<uint8_t> codes(kT * dim_);
+    (side_ == Side::kKey ? unpack_key_codes : unpack_value_codes)(
+        reinterpret_cast<const uint8_t*>(page), spec_.bits, static_cast<int>(dim_), codes.data());
+    const IntPage view = view_of(page);
+    const int offset = spec_.offset();
+    for (size_t t = 0; t < kT; ++t) {
+      for (size_t i = 0; i < dim_; ++i) {
+        const size_t grid = grid_index(t, i);
+        const float product =
+            f16_to_f32(view.scale[grid]) * static_cast<float>(int{codes[t * dim_ + i]} - offset);
+        rows[t * dim_ + i] = view.zero ? product + f16_to_f32(view.zero[grid]) : product;
+      }
+    }
+  }
+
+  size_t query_bytes(int num_queries) const override {
+    return kernels_.int_query_bytes(num_queries, static_cast<int>(dim_),
+                                    static_cast<int>(num_groups_), layout_);
+  }
+  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
+    kernels_.int_prepare_query(queries, num_queries, static_cast<int>(dim_),
+                               static_cast<int>(num_groups_), layout_, prepared);
+  }
+  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
+              float* scores, size_t stride) const override {
+    kernels_.int_key_scores(view_of(page), prepared, num_queries, scores, stride);
+  }
+  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+                  float* acc, size_t stride_acc) const override {
+    kernels_.int_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
+  }
+
+  std::string kernel_name() const override {
+    return name_ + "/" + std::string(isa_name(kernels_.isa));
+  }
+
+ private:
+  IntPage view_of(const std::byte* page) const {
+    const auto* stored = reinterpret_cast<const uint16_t*>(page + code_bytes_);
+    const bool given = spec_.granularity == Granularity::kTensor;
+    return {.codes = reinterpret_cast<const uint8_t*>(page),
+            .scale = given ? &given_scale_ : stored,
+            .zero = spec_.zero_point ? stored + num_grids_ : nullptr,
+            .bits = spec_.bits,
+            .offset = spec_.offset(),
+            .dim = static_cast<int>(dim_),
+            .num_groups = static_cast<int>(num_groups_),
+            .layout = layout_};
+  }
+
+  size_t grid_index(size_t token, size_t channel) const {
+    switch (layout_) {
+      case ScaleLayout::kPage:
+        return 0;
+      case ScaleLayout::kToken:
+        return channel / group_ * kT + token;
+      case ScaleLayout::kChannel:
+        return channel;
+    }
+    return 0;
+  }
+
+  CodeRange code_range() const {
+    const auto levels = static_cast<float>(spec_.levels());
+    return {spec_.zero_point ? 0.0f : -levels, levels, spec_.offset()};
+  }
+
+  // The grid of values that span [low, high].
+  Grid plain_grid(float low, float high) const {
+    low = saturate(low);
+    high = saturate(high);
+    if (spec_.zero_point) return min_max_grid(low, high, spec_.levels());
+    const float most = -low > high ? -low : high;
+    return {store_scale(most / static_cast<float>(spec_.levels())), 0};
+  }
+
+  Grid searched_grid(const float* row, size_t n) const {
+    const auto search = spec_.search == GridSearch::kHqq ? hqq_grid : least_squares_grid;
+    return search(row, static_cast<int>(n), spec_.levels());
+  }
+
+  // The grid of one run of n neighbouring values, n a multiple of 16.
+  Grid run_grid(const float* run, size_t n) const {
+    if (spec_.search != GridSearch::kMinMax) {
+      std::array<float, 1024> row;
+      for (size_t i = 0; i < n; ++i) row[i] = saturate(run[i]);
+      return searched_grid(row.data(), n);
+    }
+    constexpr size_t kLanes = 16;
+    float low[kLanes];
+    float high[kLanes];
+    for (size_t l = 0; l < kLanes; ++l) low[l] = high[l] = run[l];
+    for (size_t i = kLanes; i < n; i += kLanes) {
+      for (size_t l = 0; l < kLanes; ++l) {
+        low[l] = run[i + l] < low[l] ? run[i + l] : low[l];
+        high[l] = run[i + l] > high[l] ? run[i + l] : high[l];
+      }
+    }
+    return plain_grid(*std::min_element(low, low + kLanes), *std::max_element(high, high + kLanes));
+  }
+
+  void code_run(const float* run, size_t n, Grid grid, uint8_t* codes) const {
+    const float inverse = 1.0f / f16_to_f32(grid.scale);
+    const float zero = f16_to_f32(grid.zero);
+    const CodeRange range = code_range();
+    for (size_t i = 0; i < n; ++i) codes[i] = to_code(run[i], zero, inverse, range);
+  }
+
+  void encode_whole(const float* rows, uint16_t* scales, uint16_t* zeros, uint8_t* codes) const {
+    const bool given = spec_.granularity == Granularity::kTensor;
+    const Grid grid = given ? Grid{given_scale_, 0} : run_grid(rows, kT * dim_);
+    if (!given) scales[0] = grid.scale;
+    if (zeros) zeros[0] = grid.zero;
+    code_run(rows, kT * dim_, grid, codes);
+  }
+
+  void encode_tokens(const float* rows, uint16_t* scales, uint16_t* zeros, uint8_t* codes) const {
+    for (size_t t = 0; t < kT; ++t) {
+      for (size_t g = 0; g < num_groups_; ++g) {
+        const size_t start = t * dim_ + g * group_;
+        const Grid grid = run_grid(rows + start, group_);
+        scales[g * kT + t] = grid.scale;
+        if (zeros) zeros[g * kT + t] = grid.zero;
+        code_run(rows + start, group_, grid, codes + start);
+      }
+    }
+  }
+
+  void channel_grids(const float* rows, Grid* grids) const {
+    if (spec_.search != GridSearch::kMinMax) {
+      for (size_t i = 0; i < dim_; ++i) {
+        std::array<float, kT> column;
+        for (size_t t = 0; t < kT; ++t) column[t] = saturate(rows[t * dim_ + i]);
+        grids[i] = searched_grid(column.data(), kT);
+      }
+      return;
+    }
+    AlignedArray<float> low(dim_);
+    AlignedArray<float> high(dim_);
+    std::copy_n(rows, dim_, low.data());
+    std::copy_n(rows, dim_, high.data());
+    for (size_t t = 1; t < kT; ++t) {
+      const float* row = rows + t * dim_;
+      for (size_t i = 0; i < dim_; ++i) {
+        low[i] = row[i] < low[i] ? row[i] : low[i];
+        high[i] = row[i] > high[i] ? row[i] : high[i];
+      }
+    }
+    for (size_t i = 0; i < dim_; ++i) grids[i] = plain_grid(low[i], high[i]);
+  }
+
+  void encode_channels(const float* rows, uint16_t* scales, uint16_t* zeros, uint8_t* codes) const {
+    AlignedArray<Grid> grids(dim_);
+    channel_grids(rows, grids.data());
+    AlignedArray<float> inverse(dim_);
+    AlignedArray<float> zero(dim_);
+    for (size_t i = 0; i < dim_; ++i) {
+      scales[i] = grids[i].scale;
+      if (zeros) zeros[i] = grids[i].zero;
+      inverse[i] = 1.0f / f16_to_f32(grids[i].scale);
+      zero[i] = f16_to_f32(grids[i].zero);
+    }
+    const CodeRange range = code_range();
+    for (size_t t = 0; t < kT; ++t) {
+      const float* row = rows + t * dim_;
+      uint8_t* out = codes + t * dim_;
+      const float* z = zero.data();
+      const float* inv = inverse.data();
+      for (size_t i = 0; i < dim_; ++i) out[i] = to_code(row[i], z[i], inv[i], range);
+    }
+  }
+
+  std::string name_;
+  UniformSpec spec_;
+  Side side_;
+  size_t dim_;
+  const PageKernels& kernels_;
+  ScaleLayout layout_;
+  size_t group_ = 0;       // channels of a group; dim_ where a format has none
+  size_t num_groups_ = 1;  // per token
+  size_t num_grids_ = 0;   // scales of a page
+  size_t code_bytes_ = 0;
+  size_t meta_bytes_ = 0;
+  uint16_t given_scale_ = 0;
+};
+
+std::string spec_name(const UniformSpec& spec, bool with_search) {
+  std::string name = "int" + std::to_string(spec.bits) + "_";
+  name += spec.granularity == Granularity::kGroup ? "g" + std::to_string(spec.group)
+                                                  : std::string(granularity_name(spec.granularity));
+  if (spec.zero_point) name += "_z";
+  if (with_search && spec.search == GridSearch::kLeastSquares) name += "_lsq";
+  if (with_search && spec.search == GridSearch::kHqq) name += "_hqq";
+  return name;
+}
+
+std::string spec_summary(const UniformSpec& spec) {
+  std::string text = std::to_string(spec.bits) + "-bit integers, ";
+  text += spec.zero_point ? "scale and zero point" : "one scale";
+  switch (spec.granularity) {
+    case Granularity::kTensor:
+      text += " given for all pages";
+      break;
+    case Granularity::kHead:
+      text += " per page and head";
+      break;
+    case Granularity::kToken:
+      text += " per token and head";
+      break;
+    case Granularity::kGroup:
+      text += " per token and " + std::to_string(spec.group) + " channels";
+      break;
+    default:
+      text += " per channel over the page";
+      break;
+  }
+  if (spec.search == GridSearch::kLeastSquares) text += ", fitted by least squares";
+  if (spec.search == GridSearch::kHqq) text += ", zero point by HQQ's solver";
+  return text;
+}
+
+FormatDefinition define(const UniformSpec& spec) {
+  FormatDefinition d;
+  d.info.name = spec_name(spec, true);
+  d.info.layout = spec_name(spec, false);
+  d.info.summary = spec_summary(spec);
+  d.info.nominal_bits = spec.bits;
+  d.info.granularity = spec.granularity;
+  d.info.group = spec.group;
+  d.info.zero_point = spec.zero_point;
+  d.info.scale_source =
+      spec.granularity == Granularity::kTensor ? ScaleSource::kGiven : ScaleSource::kDynamic;
+  d.check = [spec, name = d.info.name](const CodecBinding& binding) -> Status {
+    if (int_dim_fits(spec.bits, spec.offset(), binding.dim)) return {};
+    return unsupported(name + " can't score rows of " + std::to_string(binding.dim) +
+                       " channels: exact integer sums of " + std::to_string(spec.bits) +
+                       "-bit codes would leave 32 bits");
+  };
+  d.make = [spec, name = d.info.layout](const CodecBinding& binding) -> std::unique_ptr<Codec> {
+    return std::make_unique<UniformIntCodec>(name, spec, binding);
+  };
+  d.idempotent = spec.search == GridSearch::kMinMax;
+  return d;
+}
+
+}  // namespace
+
+std::vector<FormatDefinition> uniform_int_family() {
+  std::vector<FormatDefinition> formats;
+  formats.push_back(define({.bits = 8, .granularity = Granularity::kTensor}));
+  formats.push_back(define({.bits = 8, .granularity = Granularity::kHead}));
+  formats.push_back(define({.bits = 8, .granularity = Granularity::kHead, .zero_point = true}));
+  for (const int bits : {8, 6, 5, 4, 3, 2}) {
+    for (const auto& [granularity, group] : {std::pair{Granularity::kToken, 0},
+                                             {Granularity::kGroup, 32},
+                                             {Granularity::kGroup, 64},
+                                             {Granularity::kGroup, 128},
+                                             {Granularity::kChannel, 0}}) {
+      UniformSpec spec = {.bits = bits, .granularity = granularity, .group = group};
+      formats.push_back(define(spec));
+      spec.zero_point = true;
+      formats.push_back(define(spec));
+      if (bits > 4) continue;  // a search gains nothing where the grid is fine
+      spec.search = GridSearch::kLeastSquares;
+      formats.push_back(define(spec));
+      if (granularity == Granularity::kChannel) continue;
+      spec.search = GridSearch::kHqq;
+      formats.push_back(define(spec));
+    }
+  }
+  return formats;
+}
+
+}  // namespace kvant
