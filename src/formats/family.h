@@ -24,7 +24,7 @@ struct DistortionBand {
 struct FormatDefinition {
   FormatInfo info;
   // What this format alone can refuse; empty: nothing.
-  std::function<Status(const CodecBinding&)> check;
+  std::function<Status(const FormatInfo&, const CodecBinding&)> check;
   // Makes a codec; the binding has been checked against `info`. Never null.
   std::function<std::unique_ptr<Codec>(const CodecBinding&)> make;
   // The band for standard normal rows of this width.

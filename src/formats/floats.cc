@@ -232,6 +232,7 @@ FormatDefinition define(const Element& element, Granularity granularity) {
             granularity](const CodecBinding& binding) -> std::unique_ptr<Codec> {
     return std::make_unique<FloatCodec>(name, type, granularity, binding);
   };
+  d.band = [db = element.gauss_db](Side, int) { return DistortionBand{db - 0.6, db + 0.6}; };
   d.idempotent = true;
   return d;
 }

@@ -148,7 +148,7 @@ Result<std::unique_ptr<Codec>> bind_codec(const FormatInfo& format, const CodecB
   KVANT_TRY(check_group(format, binding.dim));
   KVANT_TRY(check_given_scale(format, binding));
   const FormatDefinition& definition = definition_of(format);
-  if (definition.check) KVANT_TRY(definition.check(binding));
+  if (definition.check) KVANT_TRY(definition.check(format, binding));
   return definition.make(binding);
 }
 

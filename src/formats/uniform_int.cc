@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "formats/family.h"
+#include "formats/gauss_bands.h"
 #include "formats/page_kernels.h"
 #include "formats/row_fit.h"
 #include "formats/stored_scale.h"
@@ -122,13 +123,15 @@ class UniformIntCodec final : public Codec {
     (side_ == Side::kKey ? unpack_key_codes : unpack_value_codes)(
         reinterpret_cast<const uint8_t*>(page), spec_.bits, static_cast<int>(dim_), codes.data());
     const IntPage view = view_of(page);
-    const int offset = spec_.offset();
+    if (layout_ == ScaleLayout::kChannel) {
+      decode_channels(view, codes.data(), rows);
+      return;
+    }
     for (size_t t = 0; t < kT; ++t) {
-      for (size_t i = 0; i < dim_; ++i) {
-        const size_t grid = grid_index(t, i);
-        const float product =
-            f16_to_f32(view.scale[grid]) * static_cast<float>(int{codes[t * dim_ + i]} - offset);
-        rows[t * dim_ + i] = view.zero ? product + f16_to_f32(view.zero[grid]) : product;
+      for (size_t g = 0; g < num_groups_; ++g) {
+        const size_t start = t * dim_ + g * group_;
+        const size_t grid = layout_ == ScaleLayout::kToken ? g * kT + t : 0;
+        decode_run(codes.data() + start, group_, grid_of(view, grid), rows + start);
       }
     }
   }
@@ -168,16 +171,33 @@ class UniformIntCodec final : public Codec {
             .layout = layout_};
   }
 
-  size_t grid_index(size_t token, size_t channel) const {
-    switch (layout_) {
-      case ScaleLayout::kPage:
-        return 0;
-      case ScaleLayout::kToken:
-        return channel / group_ * kT + token;
-      case ScaleLayout::kChannel:
-        return channel;
+  static Grid grid_of(const IntPage& view, size_t index) {
+    return {view.scale[index], view.zero ? view.zero[index] : uint16_t{0}};
+  }
+
+  void decode_run(const uint8_t* codes, size_t n, Grid grid, float* out) const {
+    const float scale = f16_to_f32(grid.scale);
+    const float zero = f16_to_f32(grid.zero);
+    const int offset = spec_.offset();
+    for (size_t i = 0; i < n; ++i) {
+      out[i] = scale * static_cast<float>(int{codes[i]} - offset) + zero;
     }
-    return 0;
+  }
+
+  void decode_channels(const IntPage& view, const uint8_t* codes, float* rows) const {
+    AlignedArray<float> scale(dim_);
+    AlignedArray<float> zero(dim_);
+    for (size_t i = 0; i < dim_; ++i) {
+      scale[i] = f16_to_f32(view.scale[i]);
+      zero[i] = view.zero ? f16_to_f32(view.zero[i]) : 0.0f;
+    }
+    const int offset = spec_.offset();
+    for (size_t t = 0; t < kT; ++t) {
+      for (size_t i = 0; i < dim_; ++i) {
+        const float code = static_cast<float>(int{codes[t * dim_ + i]} - offset);
+        rows[t * dim_ + i] = scale[i] * code + zero[i];
+      }
+    }
   }
 
   CodeRange code_range() const {
@@ -339,6 +359,21 @@ std::string spec_summary(const UniformSpec& spec) {
   return text;
 }
 
+DistortionBand gauss_band(const UniformSpec& spec, int dim) {
+  if (spec.granularity == Granularity::kTensor) return {30, 50};  // whatever scale was given
+  int row = dim;
+  if (spec.granularity == Granularity::kGroup) row = spec.group;
+  if (spec.granularity == Granularity::kChannel) row = kPageTokens;
+  if (spec.granularity == Granularity::kHead) row = kPageTokens * dim;
+  GridKind kind = spec.zero_point ? GridKind::kZeroPoint : GridKind::kSymmetric;
+  if (spec.search == GridSearch::kLeastSquares) kind = GridKind::kLeastSquares;
+  const double db = gauss_db(spec.bits, kind, row);
+  const double slack = spec.granularity == Granularity::kHead ? 1.3 : 0.35;
+  if (spec.search != GridSearch::kHqq) return {db - slack, db + slack};
+  // HQQ lies between min/max and the best line.
+  return {db - slack, gauss_db(spec.bits, GridKind::kLeastSquares, row) + slack};
+}
+
 FormatDefinition define(const UniformSpec& spec) {
   FormatDefinition d;
   d.info.name = spec_name(spec, true);
@@ -350,15 +385,16 @@ FormatDefinition define(const UniformSpec& spec) {
   d.info.zero_point = spec.zero_point;
   d.info.scale_source =
       spec.granularity == Granularity::kTensor ? ScaleSource::kGiven : ScaleSource::kDynamic;
-  d.check = [spec, name = d.info.name](const CodecBinding& binding) -> Status {
+  d.check = [spec](const FormatInfo& info, const CodecBinding& binding) -> Status {
     if (int_dim_fits(spec.bits, spec.offset(), binding.dim)) return {};
-    return unsupported(name + " can't score rows of " + std::to_string(binding.dim) +
+    return unsupported(info.name + " can't score rows of " + std::to_string(binding.dim) +
                        " channels: exact integer sums of " + std::to_string(spec.bits) +
                        "-bit codes would leave 32 bits");
   };
   d.make = [spec, name = d.info.layout](const CodecBinding& binding) -> std::unique_ptr<Codec> {
     return std::make_unique<UniformIntCodec>(name, spec, binding);
   };
+  d.band = [spec](Side, int dim) { return gauss_band(spec, dim); };
   d.idempotent = spec.search == GridSearch::kMinMax;
   return d;
 }

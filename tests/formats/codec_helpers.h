@@ -1,0 +1,127 @@
+// Pages of seeded rows, and a loop over every format, side and width that can be bound.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "formats/family.h"
+
+namespace kvant {
+
+inline constexpr int kTestDims[] = {64, 80, 96, 128, 160, 192, 256};
+inline constexpr Side kSides[] = {Side::kKey, Side::kValue};
+inline constexpr uint64_t kTestSeed = 20260101;
+
+using Rows = std::vector<float>;
+
+inline Rows gaussian_rows(int dim, uint64_t seed, float sigma = 1.0f) {
+  Rng rng(seed);
+  Rows rows(static_cast<size_t>(kPageTokens * dim));
+  for (float& x : rows) x = sigma * rng.normal();
+  return rows;
+}
+
+inline Rows constant_rows(int dim, float value) {
+  return Rows(static_cast<size_t>(kPageTokens * dim), value);
+}
+
+// A codec with what a test needs around it.
+struct Bound {
+  const FormatDefinition* definition;
+  Side side;
+  int dim;
+  std::unique_ptr<Codec> codec;
+
+  // Reads pages like another format of the loop: nothing new to learn from its read path.
+  bool shares_layout() const { return definition->info.layout != definition->info.name; }
+  std::string label() const {
+    return definition->info.name + " " + std::string(side_name(side)) + " of " +
+           std::to_string(dim) + " channels";
+  }
+  AlignedArray<std::byte> encode(const Rows& rows, int poison = 0xa5) const {
+    AlignedArray<std::byte> page(codec->page_bytes());
+    std::memset(page.data(), poison, page.size());
+    PageInput input;
+    input.rows = rows.data();
+    codec->encode(input, page.data());
+    return page;
+  }
+  Rows decode(const AlignedArray<std::byte>& page) const {
+    Rows rows(static_cast<size_t>(kPageTokens * dim), NAN);
+    codec->decode(page.data(), rows.data());
+    return rows;
+  }
+  Rows round_trip(const Rows& rows) const { return decode(encode(rows)); }
+};
+
+// Given scales of tests: standard normal values fit, with room.
+inline const CodecArtifacts& test_artifacts(const FormatInfo& info) {
+  static const CodecArtifacts integers = {.tensor_scale = 5.0f / 127, .tensor = {}};
+  static const CodecArtifacts floats = {.tensor_scale = 0.5f, .tensor = {}};
+  return info.family == "floats" ? floats : integers;
+}
+
+inline Result<std::unique_ptr<Codec>> bind_for_test(const FormatInfo& info, Side side, int dim,
+                                                    Isa isa = active_isa()) {
+  CodecBinding binding;
+  binding.side = side;
+  binding.dim = dim;
+  binding.seed = 7;
+  binding.isa = isa;
+  binding.artifacts = &test_artifacts(info);
+  return bind_codec(info, binding);
+}
+
+// Calls visit(Bound) for every format, side and test width that binds.
+template <typename Visit>
+void for_every_codec(Visit visit, std::span<const int> dims = kTestDims) {
+  for (const FormatDefinition& definition : all_definitions()) {
+    for (const Side side : kSides) {
+      for (const int dim : dims) {
+        auto codec = bind_for_test(definition.info, side, dim);
+        if (!codec.ok()) continue;
+        const Bound bound{&definition, side, dim, std::move(codec).value()};
+        SCOPED_TRACE(bound.label());
+        visit(bound);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+inline double sum_of_squares(const Rows& x) {
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * v;
+  return sum;
+}
+
+// 10·log10(signal / noise).
+inline double sqnr_db(const Rows& x, const Rows& y) {
+  double noise = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double e = static_cast<double>(x[i]) - y[i];
+    noise += e * e;
+  }
+  return 10 * std::log10(sum_of_squares(x) / noise);
+}
+
+inline bool all_finite(const Rows& rows) {
+  for (const float x : rows) {
+    if (!std::isfinite(x)) return false;
+  }
+  return true;
+}
+
+inline float largest_difference(const Rows& a, const Rows& b) {
+  float most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+  return most;
+}
+
+}  // namespace kvant

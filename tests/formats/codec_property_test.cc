@@ -1,0 +1,137 @@
+// What every registered codec must do with any rows: looped over the registry, so that registering
+// is testing.
+#include <cstring>
+
+#include "codec_helpers.h"
+
+namespace kvant {
+namespace {
+
+// For properties that don't depend on the width.
+constexpr int kFewDims[] = {64, 80};
+
+bool same_bytes(const AlignedArray<std::byte>& a, const AlignedArray<std::byte>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+TEST(EveryCodec, WritesEveryByteOfItsPage) {
+  for_every_codec([](const Bound& bound) {
+    const Rows rows = gaussian_rows(bound.dim, kTestSeed);
+    EXPECT_TRUE(same_bytes(bound.encode(rows, 0x00), bound.encode(rows, 0xff)));
+    EXPECT_EQ(bound.codec->page_bytes() % kAlignment, 0u);
+  });
+}
+
+TEST(EveryCodec, DecodesGaussianRowsWithinItsBand) {
+  for_every_codec([](const Bound& bound) {
+    if (bound.definition->info.name == "f32") return;
+    const Rows rows = gaussian_rows(bound.dim, kTestSeed);
+    const DistortionBand band = bound.definition->band(bound.side, bound.dim);
+    const double db = sqnr_db(rows, bound.round_trip(rows));
+    EXPECT_GE(db, band.low_db);
+    EXPECT_LE(db, band.high_db);
+  });
+}
+
+TEST(EveryCodec, EncodesADecodedPageToTheSameBytesWhereItPromises) {
+  for_every_codec([](const Bound& bound) {
+    if (!bound.definition->idempotent) return;
+    const auto page = bound.encode(gaussian_rows(bound.dim, kTestSeed));
+    EXPECT_TRUE(same_bytes(page, bound.encode(bound.decode(page))));
+  });
+}
+
+TEST(EveryCodec, KeepsZeros) {
+  for_every_codec([](const Bound& bound) {
+    const Rows zeros = constant_rows(bound.dim, 0.0f);
+    EXPECT_EQ(largest_difference(zeros, bound.round_trip(zeros)), 0.0f);
+  });
+}
+
+// A group whose values are all equal comes back as that value, to the precision of what stores it:
+// binary16 for zero points, half a step of the grid where a symmetric one ends on the value (and of
+// FP8), and the rounding of a rotation.
+TEST(EveryCodec, CaseB4_KeepsConstants) {
+  for_every_codec(
+      [](const Bound& bound) {
+        const FormatInfo& info = bound.definition->info;
+        if (info.scale_source == ScaleSource::kGiven) return;
+        for (const float value : {3.0f, -3.0f, 0.1f, 6e4f, -6e4f, 1e-5f}) {
+          // A fixed scale ends at 448; a rotated row grows by up to the root of its width.
+          const bool bounded = info.scale_source == ScaleSource::kFixed || info.rotated;
+          if (bounded && std::fabs(value) > 400) continue;
+          const Rows rows = constant_rows(bound.dim, value);
+          const Rows back = bound.round_trip(rows);
+          ASSERT_TRUE(all_finite(back));
+          // A rotated constant row has large and small channels: it is as exact as any row is.
+          if (info.rotated && info.nominal_bits < 5) continue;
+          const double tolerance = info.rotated ? 0.5 : info.name.starts_with("fp8") ? 0.13 : 2e-3;
+          const double tiny = info.name.starts_with("fp8") ? 4e-5 : 4e-6;  // subnormal metadata
+          EXPECT_LE(largest_difference(rows, back), std::fabs(value) * tolerance + tiny) << value;
+        }
+      },
+      kFewDims);
+}
+
+// A range too small for binary16 scales neither divides by zero nor leaves the values'
+// neighbourhood.
+TEST(EveryCodec, CaseB4_SurvivesTinyRanges) {
+  for_every_codec(
+      [](const Bound& bound) {
+        const FormatInfo& info = bound.definition->info;
+        if (info.exact || info.rotated || info.scale_source != ScaleSource::kDynamic) return;
+        Rng rng(kTestSeed);
+        Rows rows = constant_rows(bound.dim, 3.0f);
+        for (float& x : rows) x += 1e-6f * static_cast<float>(rng.uniform());
+        const Rows back = bound.round_trip(rows);
+        ASSERT_TRUE(all_finite(back));
+        const float tolerance = info.name.starts_with("fp8") ? 0.2f : 3e-3f;
+        EXPECT_LE(largest_difference(rows, back), tolerance);
+      },
+      kFewDims);
+}
+
+TEST(EveryCodec, SaturatesHugeRowsAndVanishesTinyOnesWithoutInfinities) {
+  for_every_codec(
+      [](const Bound& bound) {
+        for (const float magnitude : {6e4f, 65504.0f, 65520.0f, 1e9f, 3.4e38f, 1e-30f, 1e-40f}) {
+          Rng rng(kTestSeed);
+          Rows rows = gaussian_rows(bound.dim, kTestSeed);
+          for (float& x : rows) x = rng.below(2) ? magnitude : -magnitude;
+          rows[5] = 0;
+          ASSERT_TRUE(all_finite(bound.round_trip(rows))) << magnitude;
+        }
+      },
+      kFewDims);
+}
+
+// One channel 100 times the others' size costs the others precision; what holds for every format is
+// that the outlier itself stays within its own scale's resolution.
+TEST(EveryCodec, CarriesAnOutlierChannel) {
+  for_every_codec(
+      [](const Bound& bound) {
+        if (bound.definition->info.scale_source == ScaleSource::kGiven) return;
+        Rows rows = gaussian_rows(bound.dim, kTestSeed);
+        const auto dim = static_cast<size_t>(bound.dim);
+        for (size_t t = 0; t < kPageTokens; ++t) rows[t * dim + 3] = 100.0f + rows[t * dim + 3];
+        const Rows back = bound.round_trip(rows);
+        ASSERT_TRUE(all_finite(back));
+        for (size_t t = 0; t < kPageTokens; ++t) {
+          const float x = rows[t * dim + 3];
+          EXPECT_NEAR(back[t * dim + 3], x, 0.5f * std::fabs(x)) << "token " << t;
+        }
+      },
+      kFewDims);
+}
+
+TEST(EveryCodec, DecodesArbitraryBytesWithoutHarm) {
+  for_every_codec([](const Bound& bound) {
+    AlignedArray<std::byte> page(bound.codec->page_bytes());
+    Rng rng(kTestSeed);
+    for (size_t i = 0; i < page.size(); ++i) page[i] = static_cast<std::byte>(rng.next());
+    bound.decode(page);
+  });
+}
+
+}  // namespace
+}  // namespace kvant

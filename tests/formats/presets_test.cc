@@ -1,0 +1,55 @@
+// Presets and pairs: what a user may write, and what it stands for.
+#include <gtest/gtest.h>
+
+#include "kvant/format.h"
+
+namespace kvant {
+namespace {
+
+constexpr ModelTraits kPlain = {.qk_norm = false};
+constexpr ModelTraits kNormed = {.qk_norm = true};
+
+TEST(Presets, ExpandToRegisteredFormatsForEveryModel) {
+  for (const Preset& preset : all_presets()) {
+    EXPECT_TRUE(is_preset(preset.name));
+    EXPECT_FALSE(find_format(preset.name).ok()) << preset.name << " is a format too";
+    for (const ModelTraits& traits : {kPlain, kNormed}) {
+      const auto pair = parse_format_pair(preset.name, traits);
+      ASSERT_TRUE(pair.ok()) << preset.name;
+      EXPECT_TRUE(find_format(pair->key).ok()) << pair->key;
+      EXPECT_TRUE(find_format(pair->value).ok()) << pair->value;
+      EXPECT_EQ(*parse_format_pair(pair->name(), traits), *pair);
+    }
+  }
+}
+
+TEST(Presets, RotateKeysOnlyWithoutNorms) {
+  EXPECT_EQ(parse_format_pair("int4", kPlain)->key, "int4_channel_z_rot");
+  EXPECT_EQ(parse_format_pair("int4", kNormed)->key, "int4_channel_z");
+  EXPECT_EQ(parse_format_pair("int8", kPlain)->key, parse_format_pair("int8", kNormed)->key);
+}
+
+TEST(Pairs, ParseOneFormatTwoFormatsAndSidesOfPresets) {
+  EXPECT_EQ(parse_format_pair("bf16", kPlain)->name(), "bf16");
+  EXPECT_EQ(parse_format_pair("int8_token/int4_token_z_rot", kPlain)->name(),
+            "int8_token/int4_token_z_rot");
+  const auto mixed = parse_format_pair("int8/int4_g32", kPlain);
+  EXPECT_EQ(mixed->key, parse_format_pair("int8", kPlain)->key);
+  EXPECT_EQ(mixed->value, "int4_g32");
+}
+
+TEST(Pairs, RefuseWhatIsNoPairInOneSentence) {
+  for (const char* text : {"", "/", "bf16/", "/bf16", "bf16/bf16/bf16", "int9", "INT8", "int4 ",
+                           "int4_token_rot_z", "bf16\n", "\xff\xfe"}) {
+    const auto pair = parse_format_pair(text, kPlain);
+    ASSERT_FALSE(pair.ok()) << text;
+    const std::string message = pair.status().message();
+    EXPECT_LT(message.size(), 200u);
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+  const auto huge = parse_format_pair(std::string(1 << 20, 'i'), kPlain);
+  EXPECT_LT(huge.status().message().size(), 300u);
+}
+
+}  // namespace
+}  // namespace kvant
