@@ -35,7 +35,9 @@ class EveryTestFormat : public testing::TestWithParam<FormatPair> {};
 TEST_P(EveryTestFormat, EqualsTheReferenceOnTheRowsThatTheCacheStandsFor) {
   CacheWorld world({.cache = one_layer(GetParam().key, GetParam().value)});
   world.after_attend = [&](int layer, const auto& feeds, const auto& begins, const auto& outputs) {
-    EXPECT_LT(reference_error(world, feeds[0], begins[0], layer, outputs[0][static_cast<size_t>(layer)]), 5e-6);
+    EXPECT_LT(
+        reference_error(world, feeds[0], begins[0], layer, outputs[0][static_cast<size_t>(layer)]),
+        5e-6);
   };
   world.feed(world.new_sequence(), 1, kTokens, {64, 100, 1, 1, 70});
 }
@@ -53,9 +55,10 @@ TEST_P(EveryTestFormat, AnyChunkingGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(
     TestFormats, EveryTestFormat,
     testing::Values(FormatPair{"test_rows", "test_rows"}, FormatPair{"test_basis", "test_basis"},
-                    FormatPair{"test_table", "bf16"}, FormatPair{"f32", "test_basis"}, FormatPair{"test_pre_rope", "f16"},
-                    FormatPair{"test_rows", "test_key_rows"}, FormatPair{"bf16", "test_key_rows"},
-                    FormatPair{"test_outlier", "test_outlier"}, FormatPair{"test_artifact", "test_artifact"}),
+                    FormatPair{"test_table", "bf16"}, FormatPair{"f32", "test_basis"},
+                    FormatPair{"test_pre_rope", "f16"}, FormatPair{"test_rows", "test_key_rows"},
+                    FormatPair{"bf16", "test_key_rows"}, FormatPair{"test_outlier", "test_outlier"},
+                    FormatPair{"test_artifact", "test_artifact"}),
     [](const auto& info) { return info.param.key + "_and_" + info.param.value; });
 
 TEST(TestFormats, SealedPagesAreEncodedAndOthersAreNot) {
@@ -90,44 +93,65 @@ TEST(TestFormats, PreRopeRowsReachTheCodecWithTheirPosition) {
     for (size_t j = 0; j < 16; ++j) {
       const size_t at = static_cast<size_t>(t) * 64 + j;
       const double angle = 0.01 * static_cast<double>(t);
-      EXPECT_NEAR(held.k[at], rows.k[at] * std::cos(angle) - rows.k[at + 16] * std::sin(angle), 0.1) << t << " " << j;
+      EXPECT_NEAR(held.k[at], rows.k[at] * std::cos(angle) - rows.k[at + 16] * std::sin(angle), 0.1)
+          << t << " " << j;
     }
   }
 }
 
-// The codec left the sum of what it was given in the page's side blob. A fork keeps the page; its bytes are found through
-// what a second world with the same tokens decodes.
+// Mean of one head's page as `rows` ([tokens][2 heads][32]) has it.
+double mean_of_page(const std::vector<float>& rows, size_t page, size_t head) {
+  double sum = 0;
+  for (size_t t = page * 64; t < page * 64 + 64; ++t) {
+    for (size_t c = 0; c < 32; ++c) sum += double{rows[t * 64 + head * 32 + c]};
+  }
+  return sum / (64 * 32);
+}
+
 TEST(TestFormats, ThePreviousLayersDecodedPageReachesTheCodec) {
-  for (const char* previous : {"test_rows", "f32"}) {
+  // A sealed and an exact layer before; the latter also where its pages leave the window within the
+  // step.
+  for (const auto& [previous, window] : {std::pair{"test_rows", 0}, {"f32", 0}, {"f32", 100}}) {
     CacheOptions options;
-    options.layers = {make_layer(previous, previous), make_layer("test_previous", "test_rows")};
-    FormatSource source = test_formats();
-    std::vector<float> sums;
-    const auto bind = source.bind;
-    source.bind = [&](const FormatInfo& info, const CodecBinding& binding) -> Result<std::unique_ptr<Codec>> {
-      return spy_on_previous(info, bind(info, binding), sums);
-    };
-    ThreadPool threads(1);
-    auto cache = create_cache(options, threads, {.formats = source}).value();
-    CacheWorld rows_of({.cache = options});
-    const SequenceId id = cache->create_sequence().value();
-    const StepItem item{id, 200};
-    ASSERT_TRUE(cache->begin_step({&item, 1}).ok());
-    for (int layer = 0; layer < 2; ++layer) {
-      const LayerRows rows = rows_of.rows(1, layer, 0, 200);
-      ASSERT_TRUE(cache->append(layer, rows.k.data(), rows.v.data()).ok());
-    }
-    ASSERT_TRUE(cache->end_step().ok());
-    std::vector<float> k(200 * 64), v(200 * 64);
-    ASSERT_TRUE(cache->read(id, 0, 0, 200, 200, k.data(), v.data()).ok());
-    ASSERT_EQ(sums.size(), 4u) << "pages 1 and 2, two heads";
-    for (size_t i = 0; i < sums.size(); ++i) {
-      const size_t page = 1 + i / 2, head = i % 2;
-      double expected = 0;
-      for (size_t t = page * 64; t < page * 64 + 64; ++t) {
-        for (size_t c = 0; c < 32; ++c) expected += double{k[t * 64 + head * 32 + c]};
+    options.layers = {make_layer(previous, previous, window),
+                      make_layer("test_previous", "test_previous", window)};
+    CacheWorld world({.cache = options});
+    const SequenceId id = world.new_sequence();
+    int checked = 0;
+    world.after_attend = [&](int layer, const auto&, const auto&, const auto&) {
+      if (layer == 0) return;
+      Held held[2];
+      for (int l = 0; l < 2; ++l) {
+        for (std::vector<float>* x : {&held[l].k, &held[l].v}) x->resize(192 * 64);
+        const Status status = world.cache().read(id, l, 64, 128, 192, held[l].k.data() + 64 * 64,
+                                                 held[l].v.data() + 64 * 64);
+        ASSERT_TRUE(status.ok()) << status.message();
       }
-      EXPECT_NEAR(sums[i], expected, 1e-3) << previous << " page " << page << " head " << head;
+      for (const size_t page : {1, 2}) {
+        for (const size_t head : {0, 1}) {
+          EXPECT_NEAR(held[1].k[page * 4096 + head * 32], mean_of_page(held[0].k, page, head),
+                      1e-6);
+          EXPECT_NEAR(held[1].v[page * 4096 + head * 32], mean_of_page(held[0].v, page, head),
+                      1e-6);
+          ++checked;
+        }
+      }
+    };
+    world.feed(id, 1, 200, {200});
+    EXPECT_EQ(checked, 4);
+  }
+}
+
+TEST(TestFormats, TheDecodedKeysReachAValueCodec) {
+  for (const char* key : {"test_rows", "bf16"}) {
+    CacheWorld world({.cache = one_layer(key, "test_key_rows")});
+    const SequenceId id = world.new_sequence();
+    world.feed(id, 1, kTokens, {30});
+    const Held held = read_all(world, id, 0);
+    for (const size_t page : {1, 2, 3}) {
+      for (const size_t head : {0, 1}) {
+        EXPECT_NEAR(held.v[page * 4096 + head * 32], mean_of_page(held.k, page, head), 1e-6) << key;
+      }
     }
   }
 }
@@ -142,15 +166,18 @@ TEST(TestFormats, AFormatWithoutWhatItNeedsIsRefusedWithTheLayer) {
   };
   CacheOptions options;
   options.layers = {make_layer("test_previous", "bf16")};
-  EXPECT_EQ(message_of(options),
-            "layer 0: test_previous needs a layer before it with a cache of the same shape and window");
+  EXPECT_EQ(
+      message_of(options),
+      "layer 0: test_previous needs a layer before it with a cache of the same shape and window");
   options.layers = {make_layer("bf16", "bf16"), make_layer("bf16", "test_artifact")};
   EXPECT_EQ(message_of(options), "layer 1: test_artifact needs a given scale");
 }
 
 TEST(TestFormats, MissingPreRopeRowsFailTheAppend) {
   ThreadPool threads(1);
-  auto cache = create_cache(one_layer("test_pre_rope", "bf16"), threads, {.formats = test_formats()}).value();
+  auto cache =
+      create_cache(one_layer("test_pre_rope", "bf16"), threads, {.formats = test_formats()})
+          .value();
   const StepItem item{cache->create_sequence().value(), 1};
   ASSERT_TRUE(cache->begin_step({&item, 1}).ok());
   const std::vector<float> row(64, 1.0f);

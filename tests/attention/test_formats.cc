@@ -141,22 +141,38 @@ class PreRopeCodec final : public RowsCodec {
   }
 };
 
-class PreviousCodec final : public RowsCodec {
+// Its first stored value is replaced by the mean of another page that the cache has to provide.
+class MeanCodec : public RowsCodec {
  public:
   using RowsCodec::RowsCodec;
   void encode(const PageInput& input, std::byte* page) const override {
     RowsCodec::encode(input, page);
-    *blob(page) = sum_of(input.previous_layer, kT * dim_);
+    *blob(page) = sum_of(other_page(input), kT * dim_) /
+                  static_cast<float>(kT * dim_);  // tests bind equal widths
+  }
+
+ protected:
+  virtual const float* other_page(const PageInput& input) const = 0;
+  void read_stored(const std::byte* page, float* rows) const override {
+    RowsCodec::read_stored(page, rows);
+    rows[0] = *blob(page);
   }
 };
 
-class KeyRowsCodec final : public RowsCodec {
+class PreviousCodec final : public MeanCodec {
  public:
-  using RowsCodec::RowsCodec;
-  void encode(const PageInput& input, std::byte* page) const override {
-    RowsCodec::encode(input, page);
-    *blob(page) = sum_of(input.key_rows, kT * dim_);  // tests bind equal widths
-  }
+  using MeanCodec::MeanCodec;
+
+ protected:
+  const float* other_page(const PageInput& input) const override { return input.previous_layer; }
+};
+
+class KeyRowsCodec final : public MeanCodec {
+ public:
+  using MeanCodec::MeanCodec;
+
+ protected:
+  const float* other_page(const PageInput& input) const override { return input.key_rows; }
 };
 
 class OutlierCodec final : public RowsCodec {
