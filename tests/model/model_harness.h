@@ -1,0 +1,85 @@
+// Runs decoders in tests: prompts through a cache of a given format, greedy continuations, and
+// comparisons with logits that Transformers computed.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/threads.h"
+#include "kvant/cache.h"
+#include "model/open_decoder.h"
+
+namespace kvant {
+
+class TestModel {
+ public:
+  TestModel(const std::filesystem::path& path, const ModelOptions& options, int num_threads = 2)
+      : threads_(num_threads) {
+    auto opened = open_decoder(path, options, threads_);
+    EXPECT_TRUE(opened.ok()) << opened.status().message();
+    if (opened.ok()) decoder_ = std::move(opened->decoder);
+  }
+
+  bool ok() const { return decoder_ != nullptr; }
+  Decoder& decoder() { return *decoder_; }
+  ThreadPool& threads() { return threads_; }
+  size_t vocabulary() const { return static_cast<size_t>(decoder_->info().vocab_size); }
+  size_t hidden_size() const { return static_cast<size_t>(decoder_->info().hidden_size); }
+
+  std::unique_ptr<KvCache> cache(const std::string& format) {
+    CacheOptions options;
+    options.layers = decoder_->info().cache_layers;
+    for (CacheLayer& layer : options.layers) layer.formats = {format, format};
+    auto made = KvCache::create(options, threads_);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return std::move(made).value();
+  }
+
+  // Hidden states of `tokens` appended to a sequence in chunks of `chunk` tokens (0: all at once).
+  std::vector<float> feed(KvCache& cache, SequenceId sequence, const std::vector<int32_t>& tokens,
+                          size_t chunk = 0) {
+    std::vector<float> hidden(tokens.size() * hidden_size());
+    const size_t step = chunk == 0 ? tokens.size() : chunk;
+    for (size_t i = 0; i < tokens.size(); i += step) {
+      const ForwardItem item{sequence,
+                             std::span(tokens).subspan(i, std::min(step, tokens.size() - i))};
+      const Status status = decoder_->forward(cache, {&item, 1}, hidden.data() + i * hidden_size());
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+    return hidden;
+  }
+
+  std::vector<float> logits(const float* hidden, size_t rows) {
+    std::vector<float> out(rows * vocabulary());
+    const Status status =
+        decoder_->logits(hidden, static_cast<int>(rows), Model::Dense::kRow, out.data());
+    EXPECT_TRUE(status.ok()) << status.message();
+    return out;
+  }
+
+  std::vector<int32_t> greedy(const std::vector<int32_t>& prompt, size_t count,
+                              const std::string& format) {
+    auto kv = cache(format);
+    const SequenceId sequence = kv->create_sequence().value();
+    std::vector<float> hidden = feed(*kv, sequence, prompt);
+    std::vector<int32_t> out;
+    for (;;) {
+      const std::vector<float> row = logits(hidden.data() + hidden.size() - hidden_size(), 1);
+      out.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+      if (out.size() == count) return out;
+      hidden = feed(*kv, sequence, {out.back()});
+    }
+  }
+
+ private:
+  ThreadPool threads_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+}  // namespace kvant
