@@ -78,6 +78,8 @@ struct FloatPage {
 
 struct PageKernels {
   Isa isa;
+  bool needs_dot_products;  // NEON's second table: only CPUs with sdot run it
+  const char* name;         // "scalar", "avx2", "avx512", "avx512_vnni", "neon", "neon_dot"
 
   // Prepared queries for integer pages. For kPage and kToken layouts: q is quantized once. For
   // kChannel pages the scale differs per page, so the prepared form keeps q in float32 and

@@ -5,15 +5,22 @@
 #include <fstream>
 #include <vector>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 namespace kvant {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames = {"scalar", "neon", "avx2", "avx512", "avx512_vnni"};
-constexpr std::array<Isa, 5> kAll = {Isa::kScalar, Isa::kNeon, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni};
+constexpr std::array<std::string_view, 5> kNames = {"scalar", "neon", "avx2", "avx512",
+                                                    "avx512_vnni"};
+constexpr std::array<Isa, 5> kAll = {Isa::kScalar, Isa::kNeon, Isa::kAvx2, Isa::kAvx512,
+                                     Isa::kAvx512Vnni};
 
 #if defined(__x86_64__)
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
 }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -72,7 +79,8 @@ Status check_isa_override() {
     if (isa_name(isa) == forced) return {};
     known += (known.empty() ? "" : ", ") + std::string(isa_name(isa));
   }
-  return unsupported("KVANT_FORCE_ISA: '" + std::string(forced) + "' doesn't run here; this CPU has " + known);
+  return unsupported("KVANT_FORCE_ISA: '" + std::string(forced) +
+                     "' doesn't run here; this CPU has " + known);
 }
 
 Isa active_isa() {
@@ -93,12 +101,21 @@ bool cpu_has_bf16() {
 #endif
 }
 
+bool cpu_has_dot_products() {
+#if defined(__aarch64__) && defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return false;
+#endif
+}
+
 std::string cpu_description() {
   std::string model = cpu_info_field("model name");
   if (model.empty()) model = "unknown CPU";
   std::string isas;
   for (Isa isa : supported_isas()) isas += " " + std::string(isa_name(isa));
-  return model + ";" + isas + (cpu_has_bf16() ? " bf16" : "");
+  return model + ";" + isas + (cpu_has_bf16() ? " bf16" : "") +
+         (cpu_has_dot_products() ? " dotprod" : "");
 }
 
 }  // namespace kvant

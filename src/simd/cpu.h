@@ -9,7 +9,8 @@
 
 namespace kvant {
 
-// In rising order of preference on one architecture. A build knows all of them; a CPU supports some.
+// In rising order of preference on one architecture. A build knows all of them; a CPU supports
+// some.
 enum class Isa {
   kScalar,
   kNeon,       // AArch64 with or without dot products (chosen inside)
@@ -27,13 +28,18 @@ bool isa_supported(Isa isa);
 std::span<const Isa> supported_isas();
 
 // What the process uses: the best supported one, or the one that KVANT_FORCE_ISA names.
-// A value of KVANT_FORCE_ISA that isn't known or can't run here is an error, reported by check_isa_override(); the
-// program calls that once at its start, and active_isa() then ignores such a value.
+// A value of KVANT_FORCE_ISA that isn't known or can't run here is an error, reported by
+// check_isa_override(); the program calls that once at its start, and active_isa() then ignores
+// such a value.
 Isa active_isa();
 Status check_isa_override();
 
-// True if the CPU multiplies bfloat16 natively (AVX512_BF16 or AMX): decides the type of many-row dense layers.
+// True if the CPU multiplies bfloat16 natively (AVX512_BF16 or AMX): decides the type of many-row
+// dense layers.
 bool cpu_has_bf16();
+
+// True if an AArch64 CPU has the 8-bit dot products (sdot); false elsewhere.
+bool cpu_has_dot_products();
 
 // One line for logs and `doctor`: model name and the feature flags that matter to us.
 std::string cpu_description();

@@ -13,7 +13,7 @@
 
 #include "base/float_types.h"
 #include "formats/kernels/numerics.h"
-#include "formats/kernels/tables.h"
+#include "formats/page_kernels.h"
 
 namespace kvant::scalar {
 namespace {
@@ -284,8 +284,11 @@ void hadamard(float* rows, int num_rows, size_t stride, int n) {
 
 }  // namespace
 
+extern const PageKernels kTable;
 const PageKernels kTable = {
     .isa = Isa::kScalar,
+    .needs_dot_products = false,
+    .name = "scalar",
     .int_query_bytes = int_query_bytes,
     .int_prepare_query = int_prepare_query,
     .int_key_scores = int_key_scores,

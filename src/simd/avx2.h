@@ -1,0 +1,232 @@
+// The vector vocabulary on AVX2 with FMA and F16C: 16 floats or integers in two registers.
+//
+// A vocabulary is what kernels are written in, once for all instruction sets: F32 (16 floats), I32
+// (16 integers), U8 (64 bytes), and a dot product of unsigned byte codes with 16-bit integers.
+// Every operation gives the same bits in every vocabulary; lanes are numbered 0 to 15.
+//
+// The dot product. A vector of codes is 16 lanes of four bytes (a *quad*); a row of integers comes
+// as blocks of 32 bytes
+// ("limbs"), each holding the 16 integers of four quads in whatever arrangement dot() likes.
+// dot(acc, codes, block, j) adds to every lane its four codes times the four integers of quad j,
+// exactly and modulo 2^32. finish() gives the sums for codes from which kCodeBias was subtracted.
+//
+// The source that includes this defines KVANT_ISA, the namespace: whatever is compiled with an
+// instruction set's flags stays in a namespace of its own.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "simd/inline.h"
+
+namespace kvant::KVANT_ISA {
+
+struct F32 {
+  __m256 lo, hi;
+};
+struct I32 {
+  __m256i lo, hi;
+};
+struct U8 {
+  __m256i lo, hi;
+};
+
+KVANT_INLINE F32 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+KVANT_INLINE F32 set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+KVANT_INLINE F32 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+KVANT_INLINE void store(float* p, F32 a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+KVANT_INLINE F32 add(F32 a, F32 b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+KVANT_INLINE F32 sub(F32 a, F32 b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+KVANT_INLINE F32 mul(F32 a, F32 b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+// a·b + c, rounded once.
+KVANT_INLINE F32 fma(F32 a, F32 b, F32 c) {
+  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+// a > b ? a : b, so b where one is a NaN.
+KVANT_INLINE F32 max(F32 a, F32 b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+KVANT_INLINE F32 abs(F32 a) {
+  const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+  return {_mm256_and_ps(a.lo, magnitude), _mm256_and_ps(a.hi, magnitude)};
+}
+// `value` with 0 in the lanes where x < bound.
+KVANT_INLINE F32 zero_below(F32 x, float bound, F32 value) {
+  const __m256 b = _mm256_set1_ps(bound);
+  return {_mm256_andnot_ps(_mm256_cmp_ps(x.lo, b, _CMP_LT_OQ), value.lo),
+          _mm256_andnot_ps(_mm256_cmp_ps(x.hi, b, _CMP_LT_OQ), value.hi)};
+}
+// The first n lanes of a (n may be negative or beyond 16), `fill` in the others.
+KVANT_INLINE F32 keep_first(F32 a, int n, float fill) {
+  const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256 lo = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n), index));
+  const __m256 hi = _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n - 8), index));
+  return {_mm256_blendv_ps(_mm256_set1_ps(fill), a.lo, lo),
+          _mm256_blendv_ps(_mm256_set1_ps(fill), a.hi, hi)};
+}
+
+// Sum in the one order that all vocabularies share: lane l + lane l + 8, then 4, 2, 1.
+KVANT_INLINE float reduce_add(F32 a) {
+  const __m256 eight = _mm256_add_ps(a.lo, a.hi);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+KVANT_INLINE float reduce_max(F32 a) {
+  const __m256 eight = _mm256_max_ps(a.lo, a.hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+KVANT_INLINE I32 set1(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+KVANT_INLINE I32 add(I32 a, I32 b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+KVANT_INLINE I32 sub(I32 a, I32 b) {
+  return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
+KVANT_INLINE int32_t reduce_add(I32 a) {
+  const __m256i eight = _mm256_add_epi32(a.lo, a.hi);
+  const __m128i four =
+      _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+// To the nearest integer, ties to even.
+KVANT_INLINE I32 round(F32 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+KVANT_INLINE F32 to_float(I32 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+// 2^n for n in [−126, 127].
+KVANT_INLINE F32 power_of_two(I32 n) {
+  const __m256i bias = _mm256_set1_epi32(127);
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.lo, bias), 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.hi, bias), 23))};
+}
+
+// 16 floats of a narrower type.
+KVANT_INLINE F32 from_f16(__m256i h) {
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(h)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(h, 1))};
+}
+KVANT_INLINE __m256i load16(const void* p) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+}
+KVANT_INLINE __m128i load8(const void* p) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(p));
+}
+KVANT_INLINE F32 load_f16(const void* p) { return from_f16(load16(p)); }
+KVANT_INLINE F32 load_bf16(const void* p) {
+  const __m256i h = load16(p);
+  return {
+      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(h)), 16)),
+      _mm256_castsi256_ps(
+          _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(h, 1)), 16))};
+}
+// Sign-extended to 16 bits and shifted by 7, an E4M3 byte is a binary16 of 2^-8 its value, but for
+// a copy of the sign in bit 14. NaN codes become all ones, a binary16 NaN.
+KVANT_INLINE F32 load_e4m3(const void* p) {
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load8(p)), 7);
+  const __m256i half = _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
+  const __m256i nan =
+      _mm256_cmpeq_epi16(_mm256_or_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xc000))),
+                         _mm256_set1_epi16(static_cast<int16_t>(0xff80)));
+  return mul(from_f16(_mm256_or_si256(half, nan)), set1(256.0f));
+}
+KVANT_INLINE F32 load_e5m2(const void* p) {
+  return from_f16(_mm256_slli_epi16(_mm256_cvtepu8_epi16(load8(p)), 8));
+}
+
+// One stage of a Walsh–Hadamard transform inside the vector: lanes l and l + kHalf (l & kHalf = 0)
+// become their sum and difference.
+template <int kHalf>
+KVANT_INLINE F32 butterfly(F32 a) {
+  if constexpr (kHalf == 8) {
+    return {_mm256_add_ps(a.lo, a.hi), _mm256_sub_ps(a.lo, a.hi)};
+  } else {
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i upper = _mm256_cmpgt_epi32(_mm256_and_si256(index, _mm256_set1_epi32(kHalf)),
+                                             _mm256_setzero_si256());
+    const __m256 sign = _mm256_castsi256_ps(_mm256_slli_epi32(upper, 31));
+    const auto stage = [&](__m256 x) __attribute__((always_inline)) {
+      const __m256 other =
+          kHalf == 4 ? _mm256_permute2f128_ps(x, x, 1)
+                     : (kHalf == 2 ? _mm256_permute_ps(x, 0x4e) : _mm256_permute_ps(x, 0xb1));
+      return _mm256_add_ps(other, _mm256_xor_ps(x, sign));
+    };
+    return {stage(a.lo), stage(a.hi)};
+  }
+}
+
+KVANT_INLINE U8 load_bytes(const uint8_t* p) { return {load16(p), load16(p + 32)}; }
+KVANT_INLINE void store_bytes(uint8_t* p, U8 a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), a.hi);
+}
+KVANT_INLINE U8 bit_or(U8 a, U8 b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+// The `kWidth` bits of every byte that begin at bit kShift.
+template <int kShift, int kWidth>
+KVANT_INLINE U8 field(U8 a) {
+  const __m256i mask = _mm256_set1_epi8((1 << kWidth) - 1);
+  return {_mm256_and_si256(_mm256_srli_epi16(a.lo, kShift), mask),
+          _mm256_and_si256(_mm256_srli_epi16(a.hi, kShift), mask)};
+}
+// Every byte shifted left by n; REQUIRES that no bit leaves its byte.
+KVANT_INLINE U8 shift_left(U8 a, int n) {
+  const __m128i count = _mm_cvtsi32_si128(n);
+  return {_mm256_sll_epi16(a.lo, count), _mm256_sll_epi16(a.hi, count)};
+}
+
+// Even and odd bytes of the codes as 16-bit integers, for products of pairs (dims 0 and 2, dims 1
+// and 3 of a quad). vpmaddubsw isn't used: it saturates at 16 bits, and two of it (one for each
+// limb) cost what two vpmaddwd cost.
+struct Codes {
+  U8 even, odd;
+};
+struct Acc {
+  I32 sum;
+};
+inline constexpr int32_t kCodeBias = 0;
+inline constexpr bool kNeedsDotProducts = false;
+KVANT_INLINE Codes split(U8 a) {
+  const __m256i low = _mm256_set1_epi16(0xff);
+  return {{_mm256_and_si256(a.lo, low), _mm256_and_si256(a.hi, low)},
+          {_mm256_srli_epi16(a.lo, 8), _mm256_srli_epi16(a.hi, 8)}};
+}
+KVANT_INLINE Acc zero_acc() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
+KVANT_INLINE __m256i broadcast_word(const std::byte* p) {
+  return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(p)));
+}
+KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* block, int j) {
+  const __m256i even = broadcast_word(block + 8 * j);
+  const __m256i odd = broadcast_word(block + 8 * j + 4);
+  acc.sum.lo = _mm256_add_epi32(acc.sum.lo, _mm256_madd_epi16(codes.even.lo, even));
+  acc.sum.hi = _mm256_add_epi32(acc.sum.hi, _mm256_madd_epi16(codes.even.hi, even));
+  acc.sum.lo = _mm256_add_epi32(acc.sum.lo, _mm256_madd_epi16(codes.odd.lo, odd));
+  acc.sum.hi = _mm256_add_epi32(acc.sum.hi, _mm256_madd_epi16(codes.odd.hi, odd));
+  return acc;
+}
+KVANT_INLINE I32 finish(Acc acc) { return acc.sum; }
+// 16 integers of magnitude ≤ 32639 to one block: per quad the pairs (0, 2) and (1, 3) as 16-bit
+// integers.
+KVANT_INLINE void store_limbs(std::byte* block, I32 a) {
+  const auto pairs = [](__m256i x) __attribute__((always_inline)) {
+    return _mm256_blend_epi16(x, _mm256_slli_epi32(_mm256_shuffle_epi32(x, 0x0e), 16), 0xaa);
+  };
+  const __m256i both = _mm256_unpacklo_epi64(pairs(a.lo), pairs(a.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(block), _mm256_permute4x64_epi64(both, 0xd8));
+}
+
+}  // namespace kvant::KVANT_ISA
