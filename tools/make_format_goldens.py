@@ -5,8 +5,9 @@
 
 - fp8_codes.txt       ml_dtypes: the value of all 256 codes of E4M3 and E5M2, and the codes of inputs around ties,
                       overflow and subnormals (saturated at the largest finite value, as a cache must).
-- quanto.txt, hqq.txt optimum-quanto 0.2.7 and hqq 0.2.8 on one seeded tensor (pip install --no-deps): what Transformers'
-                      QuantizedCache stores with either back end, groups of 64 channels of a token.
+- tensor.txt          a seeded [64, 128] tensor, and
+  quanto*.txt, hqq*.txt what Transformers' QuantizedCache keeps of it with either back end, in groups of 64 channels of a
+                      token, decoded: by optimum-quanto 0.2.7 and hqq 0.2.8 themselves (pip install --no-deps).
 - gauss_sqnr.txt      signal-to-noise ratio of uniform grids on Gaussian rows by plain numpy, from which the bands in
                       src/formats/uniform_int.cc are taken.
 """
@@ -47,10 +48,74 @@ def gauss_sqnr(rng):
     return lines
 
 
+def tensor(rng):
+    """64 rows of 128: Gaussian, with a channel offset, a token scale and one constant row, as keys have them."""
+    x = rng.standard_normal((64, 128)).astype(np.float32)
+    x[:, 5] += 8
+    x[:, 77] -= 20
+    x *= np.exp(0.5 * rng.standard_normal((64, 1))).astype(np.float32)
+    x[9] = 0.25
+    return x.astype(np.float16).astype(np.float32)  # short decimals, exact in every reader
+
+
+def rows_text(x):
+    return "\n".join(" ".join(f"{v:.9g}" for v in row) for row in x)
+
+
+def quanto_decoded(x, bits, group):
+    """What QuantoQuantizedCache keeps: MaxOptimizer and WeightQBits groups along the channels of a token."""
+    import torch
+    from optimum.quanto import MaxOptimizer, qint2, qint4, quantize_weight
+
+    qtype = {2: qint2, 4: qint4}[bits]
+    t = torch.from_numpy(x)
+    scale, shift = MaxOptimizer()(t, qtype, axis=0, group_size=group)
+    return quantize_weight(t, qtype=qtype, axis=0, scale=scale, shift=shift, group_size=group).dequantize().numpy()
+
+
+def hqq_decoded(x, bits, group):
+    """What HQQQuantizedCache keeps (axis 1), one group at a time: the library stops its rounds by the mean error of
+    whatever tensor it is given, and a cache's group can't know its neighbours."""
+    import torch
+    from hqq.core.quantize import Quantizer
+
+    out = []
+    for row in x.reshape(-1, group):
+        q, meta = Quantizer.quantize(torch.from_numpy(row[None]), axis=1, device="cpu", compute_dtype=torch.float32,
+                                     nbits=bits, group_size=group, optimize=True, bitpack=False)
+        out.append(((q.float() - meta["zero"]) * meta["scale"]).numpy().reshape(-1))
+    return np.concatenate(out).reshape(x.shape)
+
+
+def fp8_lines():
+    import ml_dtypes
+
+    lines = ["# value type code: all 256 values; encode type input_bits code: float32 inputs and what they become"]
+    for name, dtype, largest in (("e4m3", ml_dtypes.float8_e4m3fn, 448.0), ("e5m2", ml_dtypes.float8_e5m2, 57344.0)):
+        values = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
+        lines += [f"value {name} {c} {v.view(np.uint32):08x}" for c, v in enumerate(values)]
+        finite = np.sort(values[np.isfinite(values) & (values >= 0)])
+        middles = (finite[1:] + finite[:-1]) / 2
+        inputs = np.concatenate([finite, middles, np.nextafter(middles, np.float32(0)),
+                                 np.nextafter(middles, np.float32(np.inf)),
+                                 np.float32([448, 449, 464, 465, 57344, 57345, 61439, 61440, 1e9, 3.4e38, np.inf,
+                                             1e-10, 1e-40])])
+        inputs = np.concatenate([inputs, -inputs]).astype(np.float32)
+        codes = np.clip(inputs, -largest, largest).astype(dtype).view(np.uint8)
+        lines += [f"encode {name} {i.view(np.uint32):08x} {c}" for i, c in zip(inputs, codes)]
+    return lines
+
+
 def main():
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(20260101)
+    (out / "fp8_codes.txt").write_text("\n".join(fp8_lines()) + "\n")
+    x = tensor(np.random.default_rng(20260102))
+    (out / "tensor.txt").write_text(rows_text(x) + "\n")
+    for bits in (4, 2):
+        (out / f"quanto{bits}_g64.txt").write_text(rows_text(quanto_decoded(x, bits, 64)) + "\n")
+        (out / f"hqq{bits}_g64.txt").write_text(rows_text(hqq_decoded(x, bits, 64)) + "\n")
     (out / "gauss_sqnr.txt").write_text("\n".join(gauss_sqnr(rng)) + "\n")
 
 

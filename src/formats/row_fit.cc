@@ -1,7 +1,6 @@
 #include "formats/row_fit.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "formats/stored_scale.h"
@@ -9,17 +8,19 @@
 namespace kvant {
 namespace {
 
-constexpr int kLanes =
-    8;  // sums run in 8 lanes by index, then pairwise: one order for every compiler
-using Lanes = std::array<float, kLanes>;
+// Four floats that the compiler keeps in one register on every machine. Sums run in these four
+// lanes by index, then pairwise: one order for every compiler and instruction set.
+using Lanes = float __attribute__((vector_size(16)));
+constexpr int kLanes = 4;
 
-float total(const Lanes& lanes) {
-  Lanes sum = lanes;
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) sum[i] += sum[i + width];
-  }
-  return sum[0];
+Lanes load_lanes(const float* at) {
+  Lanes lanes;
+  __builtin_memcpy(&lanes, at, sizeof lanes);
+  return lanes;
 }
+Lanes min_lanes(Lanes a, Lanes b) { return a < b ? a : b; }
+Lanes max_lanes(Lanes a, Lanes b) { return a > b ? a : b; }
+float total(Lanes lanes) { return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]); }
 
 // A grid in float32, as the arithmetic of a fit uses it.
 struct Affine {
@@ -28,13 +29,6 @@ struct Affine {
 };
 
 Affine load(Grid grid) { return {f16_to_f32(grid.scale), f16_to_f32(grid.zero)}; }
-
-float nearest_code(float x, float zero, float inverse, float top) {
-  float code = (x - zero) * inverse;
-  code = code < 0.0f ? 0.0f : code;
-  code = code > top ? top : code;
-  return round_even(code);
-}
 
 // Sums over a row whose codes are those of one grid; x is taken relative to `base`, so that a
 // common offset of the row (a key's channel) doesn't drown the differences.
@@ -46,34 +40,33 @@ struct CodeSums {
 CodeSums sum_codes(const float* row, int n, Affine grid, float top, float base) {
   const float inverse = 1.0f / grid.scale;
   const float zero = grid.zero - base;
+  const Lanes none{};
+  const Lanes most = none + top;
+  const Lanes magic = none + kRoundingMagic;
   Lanes error2{}, c{}, cc{}, xs{}, xc{};
   for (int i = 0; i < n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const float x = row[i + l] - base;
-      const float code = nearest_code(x, zero, inverse, top);
-      const float error = x - (code * grid.scale + zero);
-      error2[l] += error * error;
-      c[l] += code;
-      cc[l] += code * code;
-      xs[l] += x;
-      xc[l] += x * code;
-    }
+    const Lanes x = load_lanes(row + i) - base;
+    const Lanes clamped = min_lanes(max_lanes((x - zero) * inverse, none), most);
+    const Lanes code = (clamped + magic) - magic;
+    const Lanes error = x - (code * grid.scale + zero);
+    error2 += error * error;
+    c += code;
+    cc += code * code;
+    xs += x;
+    xc += x * code;
   }
   return {total(error2), total(c), total(cc), total(xs), total(xc)};
 }
 
 void row_extremes(const float* row, int n, float* low, float* high) {
-  Lanes least, most;
-  std::copy_n(row, kLanes, least.begin());
-  std::copy_n(row, kLanes, most.begin());
+  Lanes least = load_lanes(row);
+  Lanes most = least;
   for (int i = kLanes; i < n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      least[l] = row[i + l] < least[l] ? row[i + l] : least[l];
-      most[l] = row[i + l] > most[l] ? row[i + l] : most[l];
-    }
+    least = min_lanes(load_lanes(row + i), least);
+    most = max_lanes(load_lanes(row + i), most);
   }
-  *low = *std::min_element(least.begin(), least.end());
-  *high = *std::max_element(most.begin(), most.end());
+  *low = std::min({least[0], least[1], least[2], least[3]});
+  *high = std::max({most[0], most[1], most[2], most[3]});
 }
 
 // x^-0.3 for x > 0, the same bits on every machine (a library's pow isn't). With x = m·2^e and m in
@@ -147,22 +140,23 @@ Grid hqq_grid(const float* row, int n, int levels) {
   float zero = -low * inverse;
   float best_error = INFINITY;
   for (int round = 0; round < kRounds; ++round) {
-    float error_sum = 0.0f;
-    float zero_sum = 0.0f;
+    double error_sum = 0;
+    double zero_sum = 0;
     for (int i = 0; i < n; ++i) {
       float code = row[i] * inverse + zero;
       code = round_even(code < 0.0f ? 0.0f : (code > top ? top : code));
       const float error = row[i] - (code - zero) / inverse;
       const float magnitude = std::fabs(error);
-      error_sum += magnitude;
+      error_sum += static_cast<double>(magnitude);
       // Shrinks the error by |e|^(p−1)/β; at e = 0 the power is infinite and the result 0.
       const float kept =
           magnitude > 0.0f ? std::max(magnitude - power_minus_0_3(magnitude) / kBeta, 0.0f) : 0.0f;
-      zero_sum += code - (row[i] - std::copysign(kept, error)) * inverse;
+      zero_sum += static_cast<double>(code - (row[i] - std::copysign(kept, error)) * inverse);
     }
-    zero = zero_sum / static_cast<float>(n);
-    if (error_sum >= best_error) break;
-    best_error = error_sum;
+    zero = static_cast<float>(zero_sum / n);
+    const auto mean_error = static_cast<float>(error_sum / n);
+    if (mean_error >= best_error) break;
+    best_error = mean_error;
   }
   return {store_scale(1.0f / inverse), f32_to_f16_saturated(-zero / inverse)};
 }

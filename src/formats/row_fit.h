@@ -28,10 +28,10 @@ Grid min_max_grid(float low, float high, int levels);
 Grid least_squares_grid(const float* row, int n, int levels);
 Grid hqq_grid(const float* row, int n, int levels);
 
+// 1.5·2^23: a float plus this has no bits left for a fraction.
+inline constexpr float kRoundingMagic = 12582912.0f;
+
 // The value nearest to x among the integers, ties to even. REQUIRES |x| ≤ 2^22.
-inline float round_even(float x) {
-  const float magic = 12582912.0f;  // 1.5·2^23: adding it leaves no bits for a fraction
-  return (x + magic) - magic;
-}
+inline float round_even(float x) { return (x + kRoundingMagic) - kRoundingMagic; }
 
 }  // namespace kvant
