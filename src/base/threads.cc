@@ -71,12 +71,17 @@ void ThreadPool::run(size_t num_items, const std::function<void(size_t, int)>& f
     fn_ = &fn;
     num_items_ = num_items;
     next_item_.store(0, std::memory_order_relaxed);
-    active_.store(num_threads_ - 1, std::memory_order_relaxed);
+    open_ = true;
     ++generation_;
     wake_.store(generation_, std::memory_order_release);
   }
   start_.notify_all();
   take_items(0);
+  // No item is left: a worker that hasn't woken up by now needs not be waited for (on a busy machine that may take long).
+  {
+    std::lock_guard lock(mutex_);
+    open_ = false;
+  }
   for (int spin = 0; spin < kSpins && active_.load(std::memory_order_acquire) != 0; ++spin) relax();
   std::unique_lock lock(mutex_);
   done_.wait(lock, [this] { return active_.load(std::memory_order_acquire) == 0; });
@@ -91,6 +96,8 @@ void ThreadPool::work(int worker) {
       start_.wait(lock, [&] { return generation_ != seen; });
       seen = generation_;
       if (stop_) return;
+      if (!open_) continue;
+      active_.fetch_add(1, std::memory_order_relaxed);
     }
     take_items(worker);
     if (active_.fetch_sub(1, std::memory_order_acq_rel) == 1) {

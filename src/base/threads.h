@@ -44,11 +44,12 @@ class ThreadPool {
   std::condition_variable done_;
   uint64_t generation_ = 0;
   bool stop_ = false;
+  bool open_ = false;  // a worker may still join the loop of generation_; guarded by mutex_
   const std::function<void(size_t, int)>* fn_ = nullptr;
   size_t num_items_ = 0;
   std::atomic<size_t> next_item_{0};
   std::atomic<uint64_t> wake_{0};  // generation_ for workers that are still spinning
-  std::atomic<int> active_{0};
+  std::atomic<int> active_{0};     // workers that joined and haven't finished
   std::vector<std::thread> workers_;
 };
 
