@@ -93,8 +93,8 @@ void AddedTokens::split(std::string_view text, std::vector<Segment>& out) const 
     const size_t matched_from = i;
     i = found.end;  // also where a rejected match ends: the reference goes on behind it
     const AddedToken& token = *found.token;
-    if (token.single_word &&
-        (ends_with_word(text.substr(0, matched_from)) || starts_with_word(text.substr(found.end)))) {
+    if (token.single_word && (ends_with_word(text.substr(0, matched_from)) ||
+                              starts_with_word(text.substr(found.end)))) {
       continue;
     }
     size_t begin = matched_from, end = found.end;

@@ -1,7 +1,9 @@
-// AddedTokens: the tokens that are found in the text itself, before any model sees it, with their flags.
+// AddedTokens: the tokens that are found in the text itself, before any model sees it, with their
+// flags.
 //
-// Matching is leftmost-longest over all of them, in two rounds as in the reference: those that are matched in the raw
-// text, then, after normalizing, those that are matched in normalized text. Immutable after build().
+// Matching is leftmost-longest over all of them, in two rounds as in the reference: those that are
+// matched in the raw text, then, after normalizing, those that are matched in normalized text.
+// Immutable after build().
 #pragma once
 
 #include <array>

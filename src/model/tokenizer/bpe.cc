@@ -11,7 +11,8 @@ namespace {
 // Up to this many symbols a scan for the best pair beats a heap.
 constexpr size_t kMaxShortWord = 40;
 
-// Fields of a score-ordered priority, high to low: score rank, left length, right length (longer first), id.
+// Fields of a score-ordered priority, high to low: score rank, left length, right length (longer
+// first), id.
 constexpr int kIdBits = 22;
 constexpr int kLengthBits = 10;
 constexpr uint64_t kMaxLength = (1u << kLengthBits) - 1;
@@ -22,7 +23,8 @@ uint64_t pair_key(int32_t left, int32_t right) {
 
 }  // namespace
 
-// A possible merge of the symbol at `position` with its right neighbour, as they were when it was pushed.
+// A possible merge of the symbol at `position` with its right neighbour, as they were when it was
+// pushed.
 struct Bpe::Candidate {
   uint64_t priority;
   uint32_t position;
@@ -36,7 +38,7 @@ struct Bpe::Candidate {
 
 struct Bpe::Scratch {
   std::vector<Symbol> symbols;
-  std::vector<Merge> merges;       // of symbol i with symbol i + 1
+  std::vector<Merge> merges;  // of symbol i with symbol i + 1
   std::vector<Candidate> heap;
   std::vector<uint32_t> next, previous;
 };
@@ -65,13 +67,14 @@ Bpe::Bpe(const Vocab& vocab, const BpeOptions& options) : vocab_(vocab), options
   has_byte_tokens_ = std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken) == byte_ids_.end();
 }
 
-// Where no token holds X followed by U+2581, no merge crosses from X to U+2581: a text without other cuts is cut there,
-// so that its words can be cached and a book isn't one heap.
+// Where no token holds X followed by U+2581, no merge crosses from X to U+2581: a text without
+// other cuts is cut there, so that its words can be cached and a book isn't one heap.
 void Bpe::find_unbreakable() {
   can_break_ = vocab_.find(kMetaspace) != kNoToken;
   for (int32_t id = 0; id < vocab_.size() && can_break_; ++id) {
     const std::string_view text = vocab_.text(id);
-    for (size_t at = text.find(kMetaspace, 1); at != std::string_view::npos; at = text.find(kMetaspace, at + 1)) {
+    for (size_t at = text.find(kMetaspace, 1); at != std::string_view::npos;
+         at = text.find(kMetaspace, at + 1)) {
       size_t begin = at - 1;
       while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
       unbreakable_.push_back(next_char(text, begin));
@@ -88,7 +91,8 @@ void Bpe::add_merge(int32_t left, int32_t right, int32_t merged) {
 void Bpe::order_by_score(const std::vector<float>& scores) {
   std::vector<uint32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
   score_rank_.resize(scores.size());
   uint32_t rank = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -120,7 +124,7 @@ void Bpe::encode_word(std::string_view word, WordCache* cache, std::vector<int32
   const uint64_t hash = hash_bytes(word);
   if (cache != nullptr && cache->get(word, hash, out)) return;
   const size_t begin = out.size();
-  const int32_t whole = !options_.ignore_merges               ? kNoToken
+  const int32_t whole = !options_.ignore_merges                 ? kNoToken
                         : options_.alphabet == Alphabet::kBytes ? vocab_.find(spell_bytes(word))
                                                                 : vocab_.find(word);
   if (whole != kNoToken) {
@@ -158,28 +162,32 @@ void Bpe::spell(std::string_view word, std::vector<Symbol>& symbols) const {
     pos += utf8_length(static_cast<unsigned char>(word[pos]));
     const int32_t id = vocab_.find(word.substr(begin, pos - begin));
     if (id != kNoToken) {
-      symbols.push_back({id, static_cast<uint32_t>(begin), static_cast<uint32_t>(pos - begin), 1, true});
+      symbols.push_back(
+          {id, static_cast<uint32_t>(begin), static_cast<uint32_t>(pos - begin), 1, true});
     } else {
       spell_unknown(word, begin, pos, symbols);
     }
   }
 }
 
-void Bpe::spell_unknown(std::string_view word, size_t begin, size_t end, std::vector<Symbol>& symbols) const {
+void Bpe::spell_unknown(std::string_view word, size_t begin, size_t end,
+                        std::vector<Symbol>& symbols) const {
   if (options_.byte_fallback && has_byte_tokens_) {
     for (size_t i = begin; i < end; ++i) {
-      symbols.push_back({byte_ids_[static_cast<unsigned char>(word[i])], static_cast<uint32_t>(i), 1, 1, false});
+      symbols.push_back(
+          {byte_ids_[static_cast<unsigned char>(word[i])], static_cast<uint32_t>(i), 1, 1, false});
     }
     return;
   }
-  if (options_.unknown == kNoToken) return;  // no unknown token: the character is left out, as in the reference
+  if (options_.unknown == kNoToken)
+    return;  // no unknown token: the character is left out, as in the reference
   if (options_.fuse_unknown && !symbols.empty() && !symbols.back().merges &&
       symbols.back().id == options_.unknown) {
     symbols.back().bytes += static_cast<uint32_t>(end - begin);
     return;
   }
-  symbols.push_back(
-      {options_.unknown, static_cast<uint32_t>(begin), static_cast<uint32_t>(end - begin), 1, false});
+  symbols.push_back({options_.unknown, static_cast<uint32_t>(begin),
+                     static_cast<uint32_t>(end - begin), 1, false});
 }
 
 Bpe::Merge Bpe::merge_of(std::string_view word, const Symbol& left, const Symbol& right) const {
@@ -193,7 +201,8 @@ Bpe::Merge Bpe::merge_of(std::string_view word, const Symbol& left, const Symbol
   const uint64_t shorter_left = kMaxLength - std::min<uint64_t>(left.chars, kMaxLength);
   const uint64_t shorter_right = kMaxLength - std::min<uint64_t>(right.chars, kMaxLength);
   const uint64_t rank = score_rank_[static_cast<size_t>(id)];
-  return {((rank << kLengthBits | shorter_left) << kLengthBits | shorter_right) << kIdBits | static_cast<uint64_t>(id),
+  return {((rank << kLengthBits | shorter_left) << kLengthBits | shorter_right) << kIdBits |
+              static_cast<uint64_t>(id),
           id};
 }
 
@@ -201,7 +210,8 @@ void Bpe::merge_short(std::string_view word, Scratch& scratch) const {
   std::vector<Symbol>& symbols = scratch.symbols;
   std::vector<Merge>& merges = scratch.merges;
   merges.clear();
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) merges.push_back(merge_of(word, symbols[i], symbols[i + 1]));
+  for (size_t i = 0; i + 1 < symbols.size(); ++i)
+    merges.push_back(merge_of(word, symbols[i], symbols[i + 1]));
   while (!merges.empty()) {
     size_t best = 0;
     for (size_t i = 1; i < merges.size(); ++i) {

@@ -17,7 +17,8 @@ constexpr int kNumMoved = 68;
 std::array<int16_t, kFirstMoved + kNumMoved> make_inverse() {
   std::array<int16_t, kFirstMoved + kNumMoved> inverse;
   inverse.fill(-1);
-  for (size_t byte = 0; byte < 256; ++byte) inverse[byte_alphabet()[byte]] = static_cast<int16_t>(byte);
+  for (size_t byte = 0; byte < 256; ++byte)
+    inverse[byte_alphabet()[byte]] = static_cast<int16_t>(byte);
   return inverse;
 }
 

@@ -1,5 +1,6 @@
-// GPT-2's byte alphabet: the 256 characters that byte-level vocabularies write bytes with. Printable Latin-1 bytes
-// stand for themselves, the other 68 are numbered from U+0100 in byte order.
+// GPT-2's byte alphabet: the 256 characters that byte-level vocabularies write bytes with.
+// Printable Latin-1 bytes stand for themselves, the other 68 are numbered from U+0100 in byte
+// order.
 #pragma once
 
 #include <array>

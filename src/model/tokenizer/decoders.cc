@@ -25,7 +25,8 @@ class ByteLevel final : public Decoder {
 
 class Metaspace final : public Decoder {
  public:
-  Metaspace(std::string replacement, PrependScheme scheme) : replacement_(std::move(replacement)), scheme_(scheme) {}
+  Metaspace(std::string replacement, PrependScheme scheme)
+      : replacement_(std::move(replacement)), scheme_(scheme) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (size_t i = 0; i < tokens.size(); ++i) apply_one(tokens[i], i == 0);
   }
@@ -113,8 +114,10 @@ class Strip final : public Decoder {
  private:
   void strip(std::string& token, size_t left, size_t right) const {
     std::string_view text = token;
-    for (size_t i = 0; i < left && text.starts_with(content_); ++i) text.remove_prefix(content_.size());
-    for (size_t i = 0; i < right && text.ends_with(content_); ++i) text.remove_suffix(content_.size());
+    for (size_t i = 0; i < left && text.starts_with(content_); ++i)
+      text.remove_prefix(content_.size());
+    for (size_t i = 0; i < right && text.ends_with(content_); ++i)
+      text.remove_suffix(content_.size());
     token = std::string(text);
   }
 
@@ -148,7 +151,8 @@ std::unique_ptr<Decoder> make_metaspace_decoder(std::string replacement, Prepend
 }
 std::unique_ptr<Decoder> make_byte_fallback_decoder() { return std::make_unique<ByteFallback>(); }
 std::unique_ptr<Decoder> make_fuse_decoder() { return std::make_unique<Fuse>(); }
-std::unique_ptr<Decoder> make_strip_decoder(std::string content, size_t left, size_t right, StripScope scope) {
+std::unique_ptr<Decoder> make_strip_decoder(std::string content, size_t left, size_t right,
+                                            StripScope scope) {
   return std::make_unique<Strip>(std::move(content), left, right, scope);
 }
 std::unique_ptr<Decoder> make_replace_decoder(std::unique_ptr<Regex> pattern, std::string content) {

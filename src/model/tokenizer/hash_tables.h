@@ -1,6 +1,8 @@
-// Open-addressing tables for what a tokenizer looks up millions of times: a pair of ids, and a token's text.
+// Open-addressing tables for what a tokenizer looks up millions of times: a pair of ids, and a
+// token's text.
 //
-// Built once at load, then read-only. std::unordered_map takes three times the load time at 262k tokens.
+// Built once at load, then read-only. std::unordered_map takes three times the load time at 262k
+// tokens.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,5 @@
-// JsonNode: a value of a JSON file that knows its path, so that a wrong one can be named in an error.
+// JsonNode: a value of a JSON file that knows its path, so that a wrong one can be named in an
+// error.
 #pragma once
 
 #include <simdjson.h>

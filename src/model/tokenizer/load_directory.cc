@@ -1,5 +1,6 @@
-// Tokenizer::load for a Hugging Face directory: tokenizer.json, and beside it what names special tokens and the
-// chat template: tokenizer_config.json, chat_template.jinja, generation_config.json, config.json (all optional).
+// Tokenizer::load for a Hugging Face directory: tokenizer.json, and beside it what names special
+// tokens and the chat template: tokenizer_config.json, chat_template.jinja, generation_config.json,
+// config.json (all optional).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,16 +29,19 @@ Status parse_file(const fs::path& path, JsonFile& out) {
   const uintmax_t bytes = fs::file_size(path, error);
   if (error) return not_found(fmt::format("{}: {}", path.string(), error.message()));
   if (bytes > kMaxJsonBytes) {
-    return corrupt(fmt::format("{}: {} bytes; at most {} are read", path.string(), bytes, kMaxJsonBytes));
+    return corrupt(
+        fmt::format("{}: {} bytes; at most {} are read", path.string(), bytes, kMaxJsonBytes));
   }
   simdjson::dom::element root;
   const simdjson::error_code failed = out.parser.load(path.string()).get(root);
-  if (failed == simdjson::IO_ERROR) return io_error(fmt::format("{}: could not be read", path.string()));
+  if (failed == simdjson::IO_ERROR)
+    return io_error(fmt::format("{}: could not be read", path.string()));
   if (failed != simdjson::SUCCESS) {
     return corrupt(fmt::format("{}: not JSON: {}", path.string(), simdjson::error_message(failed)));
   }
   out.root.emplace(path.string(), root);
-  return out.root->is_object() ? Status() : corrupt(fmt::format("{}: not a JSON object", path.string()));
+  return out.root->is_object() ? Status()
+                               : corrupt(fmt::format("{}: not a JSON object", path.string()));
 }
 
 // The same, where an absent file leaves an empty root.
@@ -64,7 +68,8 @@ void add_id(int64_t id, const Vocab& vocab, std::vector<int32_t>& ids) {
   if (std::find(ids.begin(), ids.end(), small) == ids.end()) ids.push_back(small);
 }
 
-// An id or a list of them; ids outside the vocabulary are left out (configs of resized models name them).
+// An id or a list of them; ids outside the vocabulary are left out (configs of resized models name
+// them).
 Status add_ids(const JsonNode& node, const Vocab& vocab, std::vector<int32_t>& ids) {
   if (!node.present()) return {};
   if (!node.is_array()) {
@@ -105,7 +110,8 @@ Status read_template_file(const fs::path& path, std::string& out) {
   return {};
 }
 
-// Where the configuration says whether BOS and EOS are added, that replaces the post-processor, as in Transformers 5.
+// Where the configuration says whether BOS and EOS are added, that replaces the post-processor, as
+// in Transformers 5.
 Status read_added_ends(const JsonNode& config, Description& out) {
   const JsonNode add_bos = config.member("add_bos_token"), add_eos = config.member("add_eos_token");
   if (!add_bos.present() && !add_eos.present()) return {};
@@ -160,7 +166,8 @@ std::string step_names(const JsonNode& node) {
 Status read_tokenizer_json(const JsonNode& root, Description& out) {
   PreTokenizerEntry pre;
   KVANT_TRY(read_pre_tokenizer(root.member("pre_tokenizer"), pre));
-  KVANT_TRY(read_model(root.member("model"), pre.byte_level ? Alphabet::kBytes : Alphabet::kCharacters, out));
+  KVANT_TRY(read_model(root.member("model"),
+                       pre.byte_level ? Alphabet::kBytes : Alphabet::kCharacters, out));
   KVANT_TRY(read_added_tokens(root.member("added_tokens"), out));
   KVANT_TRY(read_normalizer(root.member("normalizer"), out.normalizers));
   KVANT_TRY(read_decoder(root.member("decoder"), out.decoders));

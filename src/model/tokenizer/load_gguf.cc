@@ -1,5 +1,6 @@
-// Tokenizer::load for a GGUF file, whose metadata name a model ("gpt2", "llama", "t5"), a pre-tokenizer, tokens with
-// types and scores or merges; the steps around them are fixed by those names.
+// Tokenizer::load for a GGUF file, whose metadata name a model ("gpt2", "llama", "t5"), a
+// pre-tokenizer, tokens with types and scores or merges; the steps around them are fixed by those
+// names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +16,14 @@ namespace tokenizer {
 namespace {
 
 // tokenizer.ggml.token_type
-enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+enum TokenType : int64_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 std::string key(std::string_view name) { return "tokenizer.ggml." + std::string(name); }
 
@@ -50,8 +58,8 @@ Result<PreTokenizerRow> find_pre_tokenizer(const GgufFile& gguf) {
     if (!known.empty()) known += ", ";
     known += row.name;
   }
-  return unsupported(fmt::format("{}: {}: '{}' is not supported; known are {}", gguf.path().string(), key("pre"), name,
-                                 known));
+  return unsupported(fmt::format("{}: {}: '{}' is not supported; known are {}",
+                                 gguf.path().string(), key("pre"), name, known));
 }
 
 // GGUF merges are "left right", spelled in the byte alphabet, which has no space.
@@ -63,13 +71,16 @@ Status add_merges(const GgufFile& gguf, const Vocab& vocab, Bpe& bpe) {
   for (size_t i = 0; i < merges->size(); ++i) {
     const std::string_view text = (*merges)[i];
     const size_t space = text.find(' ', 1);
-    if (space == std::string_view::npos) return wrong(gguf, "merges", fmt::format("entry {} is not two tokens", i));
+    if (space == std::string_view::npos)
+      return wrong(gguf, "merges", fmt::format("entry {} is not two tokens", i));
     joined = text.substr(0, space);
     joined += text.substr(space + 1);
-    const int32_t left = vocab.find(text.substr(0, space)), right = vocab.find(text.substr(space + 1));
+    const int32_t left = vocab.find(text.substr(0, space)),
+                  right = vocab.find(text.substr(space + 1));
     const int32_t merged = vocab.find(joined);
     if (left == kNoToken || right == kNoToken || merged == kNoToken) {
-      return wrong(gguf, "merges", fmt::format("entry {}, '{}': a token is not in the vocabulary", i, text));
+      return wrong(gguf, "merges",
+                   fmt::format("entry {}, '{}': a token is not in the vocabulary", i, text));
     }
     bpe.add_merge(left, right, merged);
   }
@@ -82,7 +93,8 @@ Status build_byte_level(const GgufFile& gguf, Description& out) {
     out.pre_tokenizers.push_back(make_split_chars(&is_numeric, SplitBehavior::kIsolated));
   }
   KVANT_ASSIGN(std::unique_ptr<Regex> regex, Regex::compile(row.pattern));
-  out.pre_tokenizers.push_back(make_split(std::move(regex), SplitBehavior::kIsolated, SplitOn::kMatches));
+  out.pre_tokenizers.push_back(
+      make_split(std::move(regex), SplitBehavior::kIsolated, SplitOn::kMatches));
   BpeOptions options;
   options.alphabet = Alphabet::kBytes;
   options.ignore_merges = row.whole_words;
@@ -95,14 +107,16 @@ Status build_byte_level(const GgufFile& gguf, Description& out) {
 }
 
 // ---- SentencePiece
-// Gemma takes text as it is, Phi-3 prepends in a normalizer (so " hi" gets a second mark), others in Metaspace.
+// Gemma takes text as it is, Phi-3 prepends in a normalizer (so " hi" gets a second mark), others
+// in Metaspace.
 enum class SpaceRule : uint8_t { kReplace, kPrependAlways, kMetaspaceFirst };
 struct ArchitectureRow {
   std::string_view prefix;
   SpaceRule rule;
 };
-constexpr ArchitectureRow kArchitectures[] = {
-    {"gemma", SpaceRule::kReplace}, {"phi3", SpaceRule::kPrependAlways}, {"", SpaceRule::kMetaspaceFirst}};
+constexpr ArchitectureRow kArchitectures[] = {{"gemma", SpaceRule::kReplace},
+                                              {"phi3", SpaceRule::kPrependAlways},
+                                              {"", SpaceRule::kMetaspaceFirst}};
 
 SpaceRule space_rule(const GgufFile& gguf) {
   const std::string_view architecture = gguf.string("general.architecture").value_or("");
@@ -121,9 +135,11 @@ Status build_space_steps(const GgufFile& gguf, SpaceRule rule, Description& out)
   const bool prefix = gguf.boolean(key("add_space_prefix")).value_or(rule != SpaceRule::kReplace);
   if (rule == SpaceRule::kMetaspaceFirst) {
     out.pre_tokenizers.push_back(make_metaspace(
-        std::string(kMetaspace), prefix ? PrependScheme::kFirst : PrependScheme::kNever, MetaspaceCut::kWhole));
+        std::string(kMetaspace), prefix ? PrependScheme::kFirst : PrependScheme::kNever,
+        MetaspaceCut::kWhole));
   } else {
-    if (prefix && rule == SpaceRule::kPrependAlways) out.normalizers.push_back(make_prepend(std::string(kMetaspace)));
+    if (prefix && rule == SpaceRule::kPrependAlways)
+      out.normalizers.push_back(make_prepend(std::string(kMetaspace)));
     KVANT_ASSIGN(std::unique_ptr<Normalizer> marks, make_space_marks());
     out.normalizers.push_back(std::move(marks));
   }
@@ -138,11 +154,14 @@ Status build_space_steps(const GgufFile& gguf, SpaceRule rule, Description& out)
 Result<std::vector<double>> read_scores(const GgufFile& gguf, const Vocab& vocab) {
   std::optional<std::vector<double>> scores = gguf.numbers(key("scores"));
   if (!scores || scores->size() != static_cast<size_t>(vocab.size())) {
-    return wrong(gguf, "scores", fmt::format("{} numbers; wanted one for each of {} tokens",
-                                             scores ? scores->size() : 0, vocab.size()));
+    return wrong(gguf, "scores",
+                 fmt::format("{} numbers; wanted one for each of {} tokens",
+                             scores ? scores->size() : 0, vocab.size()));
   }
-  const auto bad = std::find_if(scores->begin(), scores->end(), [](double score) { return std::isnan(score); });
-  if (bad != scores->end()) return wrong(gguf, "scores", fmt::format("entry {} is NaN", bad - scores->begin()));
+  const auto bad =
+      std::find_if(scores->begin(), scores->end(), [](double score) { return std::isnan(score); });
+  if (bad != scores->end())
+    return wrong(gguf, "scores", fmt::format("entry {} is NaN", bad - scores->begin()));
   return std::move(*scores);
 }
 
@@ -158,7 +177,8 @@ Status build_sentencepiece(const GgufFile& gguf, Description& out) {
     for (size_t id = 0; id < order.size(); ++id) order[id] = -static_cast<float>(id);
   } else {
     KVANT_ASSIGN(const std::vector<double> scores, read_scores(gguf, *out.vocab));
-    std::transform(scores.begin(), scores.end(), order.begin(), [](double s) { return static_cast<float>(s); });
+    std::transform(scores.begin(), scores.end(), order.begin(),
+                   [](double s) { return static_cast<float>(s); });
   }
   bpe->order_by_score(order);
   out.model = std::move(bpe);
@@ -168,7 +188,8 @@ Status build_sentencepiece(const GgufFile& gguf, Description& out) {
 
 Status build_unigram(const GgufFile& gguf, Description& out) {
   KVANT_ASSIGN(std::vector<double> scores, read_scores(gguf, *out.vocab));
-  const auto unknown = static_cast<int32_t>(gguf.integer(key("unknown_token_id")).value_or(kNoToken));
+  const auto unknown =
+      static_cast<int32_t>(gguf.integer(key("unknown_token_id")).value_or(kNoToken));
   out.model = std::make_unique<Unigram>(*out.vocab, std::move(scores), unknown, false);
   out.summary = "SentencePiece unigram";
   out.pre_tokenizers.push_back(
@@ -185,9 +206,11 @@ constexpr ModelRow kModels[] = {
     {"gpt2", &build_byte_level}, {"llama", &build_sentencepiece}, {"t5", &build_unigram}};
 
 // ---- Tokens
-// Gemma files hold the tokens of several spaces as spaces; the text that reaches them has marks instead.
+// Gemma files hold the tokens of several spaces as spaces; the text that reaches them has marks
+// instead.
 std::string respelled(std::string_view text) {
-  if (text.size() < 2 || text.find_first_not_of(' ') != std::string_view::npos) return std::string(text);
+  if (text.size() < 2 || text.find_first_not_of(' ') != std::string_view::npos)
+    return std::string(text);
   std::string marks;
   for (size_t i = 0; i < text.size(); ++i) marks += kMetaspace;
   return marks;
@@ -195,15 +218,20 @@ std::string respelled(std::string_view text) {
 
 Status read_tokens(const GgufFile& gguf, Description& out) {
   const std::optional<std::vector<std::string_view>> tokens = gguf.strings(key("tokens"));
-  if (!tokens || tokens->empty()) return wrong(gguf, "tokens", "no list of strings; a tokenizer needs it");
+  if (!tokens || tokens->empty())
+    return wrong(gguf, "tokens", "no list of strings; a tokenizer needs it");
   if (static_cast<int64_t>(tokens->size()) > kMaxTokens) {
-    return wrong(gguf, "tokens", fmt::format("{} tokens; at most {} are read", tokens->size(), kMaxTokens));
+    return wrong(gguf, "tokens",
+                 fmt::format("{} tokens; at most {} are read", tokens->size(), kMaxTokens));
   }
-  const bool gemma = gguf.string(key("model")) == "llama" && space_rule(gguf) == SpaceRule::kReplace;
+  const bool gemma =
+      gguf.string(key("model")) == "llama" && space_rule(gguf) == SpaceRule::kReplace;
   out.vocab->reserve(tokens->size(), tokens->size() * 8);
   for (size_t id = 0; id < tokens->size(); ++id) {
-    if (!is_valid_utf8((*tokens)[id])) return wrong(gguf, "tokens", fmt::format("entry {} is not UTF-8", id));
-    out.vocab->set(static_cast<int32_t>(id), gemma ? respelled((*tokens)[id]) : std::string((*tokens)[id]));
+    if (!is_valid_utf8((*tokens)[id]))
+      return wrong(gguf, "tokens", fmt::format("entry {} is not UTF-8", id));
+    out.vocab->set(static_cast<int32_t>(id),
+                   gemma ? respelled((*tokens)[id]) : std::string((*tokens)[id]));
   }
   return {};
 }
@@ -213,7 +241,8 @@ Status read_token_types(const GgufFile& gguf, Description& out) {
   const std::optional<std::vector<int64_t>> types = gguf.integers(key("token_type"));
   if (!types) return {};
   if (types->size() != static_cast<size_t>(out.vocab->size())) {
-    return wrong(gguf, "token_type", fmt::format("{} entries for {} tokens", types->size(), out.vocab->size()));
+    return wrong(gguf, "token_type",
+                 fmt::format("{} entries for {} tokens", types->size(), out.vocab->size()));
   }
   for (size_t i = 0; i < types->size(); ++i) {
     const int64_t type = (*types)[i];
@@ -228,7 +257,8 @@ Status read_token_types(const GgufFile& gguf, Description& out) {
   return {};
 }
 
-Result<std::optional<int32_t>> read_id(const GgufFile& gguf, std::string_view name, const Vocab& vocab) {
+Result<std::optional<int32_t>> read_id(const GgufFile& gguf, std::string_view name,
+                                       const Vocab& vocab) {
   const std::optional<int64_t> id = gguf.integer(key(name));
   if (!id) return std::optional<int32_t>();
   if (*id < 0 || *id >= vocab.size()) {
@@ -249,8 +279,10 @@ Status read_special_ids(const GgufFile& gguf, Description& out) {
   }
   append_known_ends(*out.vocab, out.added, out.end_of_generation);
   // Files that don't say: SentencePiece models and Llama 3 want BOS.
-  const bool wants_bos = gguf.string(key("model")) == "llama" || gguf.string(key("pre")) == "llama-bpe";
-  if (gguf.boolean(key("add_bos_token")).value_or(wants_bos) && out.bos) out.prefix.push_back(*out.bos);
+  const bool wants_bos =
+      gguf.string(key("model")) == "llama" || gguf.string(key("pre")) == "llama-bpe";
+  if (gguf.boolean(key("add_bos_token")).value_or(wants_bos) && out.bos)
+    out.prefix.push_back(*out.bos);
   if (gguf.boolean(key("add_eos_token")).value_or(false) && out.eos) out.suffix.push_back(*out.eos);
   return {};
 }
@@ -270,8 +302,8 @@ Status read_gguf(const GgufFile& gguf, Description& out) {
     out.chat_template = gguf.string("tokenizer.chat_template").value_or("");
     return row.build(gguf, out);
   }
-  return unsupported(fmt::format("{}: {}: '{}' is not supported; known are {}", gguf.path().string(), key("model"),
-                                 model, known));
+  return unsupported(fmt::format("{}: {}: '{}' is not supported; known are {}",
+                                 gguf.path().string(), key("model"), model, known));
 }
 
 }  // namespace

@@ -36,14 +36,9 @@ class Form final : public Normalizer {
   NormalForm form_;
 };
 
-// A function of unicode.h as a step.
-class Mapped final : public Normalizer {
+class Lowercase final : public Normalizer {
  public:
-  explicit Mapped(std::string (*map)(std::string_view)) : map_(map) {}
-  void apply(std::string& text) const override { text = map_(text); }
-
- private:
-  std::string (*map_)(std::string_view);
+  void apply(std::string& text) const override { text = lowercase(text); }
 };
 
 class Strip final : public Normalizer {
@@ -91,13 +86,16 @@ std::string replace_all(std::string_view text, const Regex& pattern, std::string
   return out;
 }
 
-std::unique_ptr<Normalizer> make_prepend(std::string prefix) { return std::make_unique<Prepend>(std::move(prefix)); }
+std::unique_ptr<Normalizer> make_prepend(std::string prefix) {
+  return std::make_unique<Prepend>(std::move(prefix));
+}
 std::unique_ptr<Normalizer> make_replace(std::unique_ptr<Regex> pattern, std::string content) {
   return std::make_unique<Replace>(std::move(pattern), std::move(content));
 }
-std::unique_ptr<Normalizer> make_normal_form(NormalForm form) { return std::make_unique<Form>(form); }
-std::unique_ptr<Normalizer> make_lowercase() { return std::make_unique<Mapped>(&lowercase); }
+std::unique_ptr<Normalizer> make_normal_form(NormalForm form) {
+  return std::make_unique<Form>(form);
+}
+std::unique_ptr<Normalizer> make_lowercase() { return std::make_unique<Lowercase>(); }
 std::unique_ptr<Normalizer> make_strip(Sides sides) { return std::make_unique<Strip>(sides); }
-std::unique_ptr<Normalizer> make_strip_accents() { return std::make_unique<Mapped>(&without_marks); }
 
 }  // namespace kvant::tokenizer

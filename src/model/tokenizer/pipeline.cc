@@ -6,18 +6,21 @@ namespace kvant::tokenizer {
 namespace {
 
 constexpr std::string_view kKnownEnds[] = {
-    "<|im_end|>",  "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>",
-    "<|return|>",  "<turn|>",    "<｜end▁of▁sentence｜>",
+    "<|im_end|>",    "<|eot_id|>",      "<|eom_id|>", "<|end|>", "<end_of_turn>",
+    "<|endoftext|>", "<|end_of_text|>", "<|return|>", "<turn|>", "<｜end▁of▁sentence｜>",
 };
 
 }  // namespace
 
-void append_known_ends(const Vocab& vocab, const std::vector<AddedToken>& added, std::vector<int32_t>& ids) {
+void append_known_ends(const Vocab& vocab, const std::vector<AddedToken>& added,
+                       std::vector<int32_t>& ids) {
   for (const std::string_view name : kKnownEnds) {
     const int32_t id = vocab.find(name);
-    const bool special = std::any_of(added.begin(), added.end(),
-                                     [&](const AddedToken& token) { return token.id == id && token.special; });
-    if (id != kNoToken && special && std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+    const bool special = std::any_of(added.begin(), added.end(), [&](const AddedToken& token) {
+      return token.id == id && token.special;
+    });
+    if (id != kNoToken && special && std::find(ids.begin(), ids.end(), id) == ids.end())
+      ids.push_back(id);
   }
 }
 
@@ -32,6 +35,9 @@ Pipeline::Pipeline(Description description) : d_(std::move(description)) {
     std::string text = token.content;
     for (const auto& step : d_.normalizers) step->apply(text);
     in_normalized_text_.add(token, text);
+  }
+  for (const int32_t id : d_.vocab->shadowed()) {  // special by name, whichever id has it
+    if (is_special(d_.vocab->find(d_.vocab->text(id)))) special_[static_cast<size_t>(id)] = true;
   }
 }
 
@@ -62,7 +68,8 @@ std::vector<int32_t> Pipeline::encode(std::string_view text, SpecialTokens speci
   return ids;
 }
 
-void Pipeline::encode_plain(std::string_view text, bool at_start, WordCache* cache, std::vector<int32_t>& out) const {
+void Pipeline::encode_plain(std::string_view text, bool at_start, WordCache* cache,
+                            std::vector<int32_t>& out) const {
   std::string normalized;
   if (!d_.normalizers.empty()) {
     normalized = text;

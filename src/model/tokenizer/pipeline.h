@@ -47,18 +47,22 @@ class Pipeline final : public Tokenizer {
   std::string description() const override { return d_.summary; }
 
  private:
-  void encode_plain(std::string_view text, bool at_start, WordCache* cache, std::vector<int32_t>& out) const;
-  void encode_normalized(std::string_view text, bool at_start, WordCache* cache, std::vector<int32_t>& out) const;
+  void encode_plain(std::string_view text, bool at_start, WordCache* cache,
+                    std::vector<int32_t>& out) const;
+  void encode_normalized(std::string_view text, bool at_start, WordCache* cache,
+                         std::vector<int32_t>& out) const;
 
   Description d_;
   AddedTokens in_raw_text_, in_normalized_text_;
-  std::vector<bool> special_;            // by id
-  mutable std::mutex cache_mutex_;       // held by the one encode() that uses the cache; others go without
+  std::vector<bool> special_;  // by id
+  mutable std::mutex
+      cache_mutex_;  // held by the one encode() that uses the cache; others go without
   mutable std::unique_ptr<WordCache> cache_;
 };
 
-// Ids of tokens whose name says "the answer ends here" in some family ("<|im_end|>", "<end_of_turn>", …) among the
-// special ones, appended to `ids` without repeats.
-void append_known_ends(const Vocab& vocab, const std::vector<AddedToken>& added, std::vector<int32_t>& ids);
+// Ids of tokens whose name says "the answer ends here" in some family ("<|im_end|>",
+// "<end_of_turn>", …) among the special ones, appended to `ids` without repeats.
+void append_known_ends(const Vocab& vocab, const std::vector<AddedToken>& added,
+                       std::vector<int32_t>& ids);
 
 }  // namespace kvant::tokenizer

@@ -76,11 +76,16 @@ std::vector<Run> without_matches(const std::vector<Run>& runs) {
 
 std::vector<Run> apply_behavior(const std::vector<Run>& runs, SplitBehavior behavior) {
   switch (behavior) {
-    case SplitBehavior::kRemoved: return without_matches(runs);
-    case SplitBehavior::kIsolated: return runs;
-    case SplitBehavior::kMergedWithPrevious: return merged_with_previous(runs);
-    case SplitBehavior::kMergedWithNext: return merged_with_next(runs);
-    case SplitBehavior::kContiguous: return contiguous(runs);
+    case SplitBehavior::kRemoved:
+      return without_matches(runs);
+    case SplitBehavior::kIsolated:
+      return runs;
+    case SplitBehavior::kMergedWithPrevious:
+      return merged_with_previous(runs);
+    case SplitBehavior::kMergedWithNext:
+      return merged_with_next(runs);
+    case SplitBehavior::kContiguous:
+      return contiguous(runs);
   }
   return runs;
 }
@@ -88,7 +93,8 @@ std::vector<Run> apply_behavior(const std::vector<Run>& runs, SplitBehavior beha
 void append_runs(const Piece& piece, const std::vector<Run>& runs, std::vector<Piece>& out) {
   for (const Run& run : runs) {
     if (run.end == run.begin) continue;
-    out.push_back({piece.text.substr(run.begin, run.end - run.begin), piece.at_start && run.begin == 0});
+    out.push_back(
+        {piece.text.substr(run.begin, run.end - run.begin), piece.at_start && run.begin == 0});
   }
 }
 
@@ -174,7 +180,8 @@ class Metaspace final : public PreTokenizer {
   std::string with_marks(const Piece& piece) const {
     std::string text;
     text.reserve(piece.text.size() * 3 / 2 + replacement_.size());
-    const bool prepend = scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && piece.at_start);
+    const bool prepend =
+        scheme_ == PrependScheme::kAlways || (scheme_ == PrependScheme::kFirst && piece.at_start);
     const bool marked = piece.text.starts_with(' ') || piece.text.starts_with(replacement_);
     if (prepend && !marked) text = replacement_;
     for (const char c : piece.text) {
@@ -190,7 +197,8 @@ class Metaspace final : public PreTokenizer {
   std::vector<Run> mark_runs(std::string_view text) const {
     std::vector<Run> runs;
     size_t done = 0;
-    for (size_t at; (at = text.find(replacement_, done)) != std::string_view::npos; done = at + replacement_.size()) {
+    for (size_t at; (at = text.find(replacement_, done)) != std::string_view::npos;
+         done = at + replacement_.size()) {
       if (at > done) runs.push_back({done, at, false});
       runs.push_back({at, at + replacement_.size(), true});
     }
@@ -207,20 +215,24 @@ class PrefixSpace final : public PreTokenizer {
  public:
   void split(PieceList& list) const override {
     for (Piece& piece : list.pieces) {
-      if (!piece.text.starts_with(' ')) piece.text = list.owned.emplace_back(" " + std::string(piece.text));
+      if (!piece.text.starts_with(' '))
+        piece.text = list.owned.emplace_back(" " + std::string(piece.text));
     }
   }
 };
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_split(std::unique_ptr<Regex> pattern, SplitBehavior behavior, SplitOn on) {
+std::unique_ptr<PreTokenizer> make_split(std::unique_ptr<Regex> pattern, SplitBehavior behavior,
+                                         SplitOn on) {
   return std::make_unique<Split>(std::move(pattern), behavior, on);
 }
-std::unique_ptr<PreTokenizer> make_split_chars(bool (*is_delimiter)(char32_t), SplitBehavior behavior) {
+std::unique_ptr<PreTokenizer> make_split_chars(bool (*is_delimiter)(char32_t),
+                                               SplitBehavior behavior) {
   return std::make_unique<SplitChars>(is_delimiter, behavior);
 }
-std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement, PrependScheme scheme, MetaspaceCut cut) {
+std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement, PrependScheme scheme,
+                                             MetaspaceCut cut) {
   return std::make_unique<Metaspace>(std::move(replacement), scheme, cut);
 }
 std::unique_ptr<PreTokenizer> make_prefix_space() { return std::make_unique<PrefixSpace>(); }

@@ -13,10 +13,12 @@ Status read_vocab(const JsonNode& node, Vocab& vocab) {
   for (const auto& [text, value] : entries) {
     int64_t id = -1;
     if (value.get(id) != simdjson::SUCCESS || id < 0 || id >= kMaxTokens) {
-      return node.wrong(fmt::format("the id of '{}' is not an integer from 0 to {}", text, kMaxTokens - 1));
+      return node.wrong(
+          fmt::format("the id of '{}' is not an integer from 0 to {}", text, kMaxTokens - 1));
     }
     if (vocab.has(static_cast<int32_t>(id))) {
-      return node.wrong(fmt::format("'{}' and '{}' have the same id {}", vocab.text(static_cast<int32_t>(id)), text, id));
+      return node.wrong(fmt::format("'{}' and '{}' have the same id {}",
+                                    vocab.text(static_cast<int32_t>(id)), text, id));
     }
     vocab.set(static_cast<int32_t>(id), text);
   }
@@ -35,7 +37,8 @@ Result<Pair> read_pair(const JsonNode& node, size_t index, const simdjson::dom::
     if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos) {
       return Pair{text.substr(0, space), text.substr(space + 1)};
     }
-  } else if (merge.at(0).get(pair.left) == simdjson::SUCCESS && merge.at(1).get(pair.right) == simdjson::SUCCESS) {
+  } else if (merge.at(0).get(pair.left) == simdjson::SUCCESS &&
+             merge.at(1).get(pair.right) == simdjson::SUCCESS) {
     return pair;
   }
   return node.wrong(fmt::format("entry {} is not two tokens", index));
@@ -50,9 +53,12 @@ Status read_merges(const JsonNode& node, const Vocab& vocab, Bpe& bpe) {
     KVANT_ASSIGN(const Pair pair, read_pair(node, index, merge));
     joined = pair.left;
     joined += pair.right;
-    const int32_t left = vocab.find(pair.left), right = vocab.find(pair.right), merged = vocab.find(joined);
+    const int32_t left = vocab.find(pair.left), right = vocab.find(pair.right),
+                  merged = vocab.find(joined);
     if (left == kNoToken || right == kNoToken || merged == kNoToken) {
-      const std::string_view missing = left == kNoToken ? pair.left : right == kNoToken ? pair.right : joined;
+      const std::string_view missing = left == kNoToken    ? pair.left
+                                       : right == kNoToken ? pair.right
+                                                           : joined;
       return node.wrong(fmt::format("entry {}: '{}' is not in the vocabulary", index, missing));
     }
     bpe.add_merge(left, right, merged);
@@ -83,21 +89,23 @@ Status read_bpe(const JsonNode& node, Alphabet alphabet, Description& out) {
   auto bpe = std::make_unique<Bpe>(*out.vocab, options);
   KVANT_TRY(read_merges(node.member("merges"), *out.vocab, *bpe));
   out.model = std::move(bpe);
-  out.summary = alphabet == Alphabet::kBytes  ? "byte-level BPE"
-                : options.byte_fallback       ? "SentencePiece BPE with byte fallback"
-                                              : "BPE";
+  out.summary = alphabet == Alphabet::kBytes ? "byte-level BPE"
+                : options.byte_fallback      ? "SentencePiece BPE with byte fallback"
+                                             : "BPE";
   return {};
 }
 
 Status read_unigram(const JsonNode& node, Alphabet alphabet, Description& out) {
-  if (alphabet == Alphabet::kBytes) return node.not_supported("a Unigram model behind ByteLevel is not supported");
+  if (alphabet == Alphabet::kBytes)
+    return node.not_supported("a Unigram model behind ByteLevel is not supported");
   KVANT_ASSIGN(const simdjson::dom::array entries, node.member("vocab").array());
   std::vector<double> scores;
   for (const simdjson::dom::element entry : entries) {
     std::string_view text;
     double score = 0;
     if (entry.at(0).get(text) != simdjson::SUCCESS || entry.at(1).get(score) != simdjson::SUCCESS) {
-      return node.member("vocab").wrong(fmt::format("entry {} is not a token and its score", scores.size()));
+      return node.member("vocab").wrong(
+          fmt::format("entry {} is not a token and its score", scores.size()));
     }
     if (static_cast<int64_t>(scores.size()) >= kMaxTokens) {
       return node.member("vocab").wrong(fmt::format("more than {} tokens", kMaxTokens));
@@ -108,10 +116,12 @@ Status read_unigram(const JsonNode& node, Alphabet alphabet, Description& out) {
   if (scores.empty()) return node.member("vocab").wrong("found no token; wanted at least one");
   KVANT_ASSIGN(const int64_t unknown, node.member("unk_id").integer_or(kNoToken));
   if (unknown < kNoToken || unknown >= static_cast<int64_t>(scores.size())) {
-    return node.member("unk_id").wrong(fmt::format("found {}; wanted an id below {}", unknown, scores.size()));
+    return node.member("unk_id").wrong(
+        fmt::format("found {}; wanted an id below {}", unknown, scores.size()));
   }
   KVANT_ASSIGN(const bool fallback, node.member("byte_fallback").boolean_or(false));
-  out.model = std::make_unique<Unigram>(*out.vocab, std::move(scores), static_cast<int32_t>(unknown), fallback);
+  out.model = std::make_unique<Unigram>(*out.vocab, std::move(scores),
+                                        static_cast<int32_t>(unknown), fallback);
   out.summary = fallback ? "SentencePiece unigram with byte fallback" : "SentencePiece unigram";
   return {};
 }
@@ -121,10 +131,12 @@ Status read_unigram(const JsonNode& node, Alphabet alphabet, Description& out) {
 Status read_model(const JsonNode& node, Alphabet alphabet, Description& out) {
   if (!node.is_object()) return node.wrong("is missing");
   // Files of old versions name no type; a list of merges tells.
-  KVANT_ASSIGN(const std::string_view type, node.member("type").string_or(node.member("merges").present() ? "BPE" : "Unigram"));
+  KVANT_ASSIGN(const std::string_view type,
+               node.member("type").string_or(node.member("merges").present() ? "BPE" : "Unigram"));
   if (type == "BPE") return read_bpe(node, alphabet, out);
   if (type == "Unigram") return read_unigram(node, alphabet, out);
-  return node.member("type").not_supported(fmt::format("'{}' is not supported; known are BPE, Unigram", type));
+  return node.member("type").not_supported(
+      fmt::format("'{}' is not supported; known are BPE, Unigram", type));
 }
 
 Status read_added_tokens(const JsonNode& node, Description& out) {
@@ -140,14 +152,17 @@ Status read_added_tokens(const JsonNode& node, Description& out) {
     KVANT_ASSIGN(token.rstrip, entry.member("rstrip").boolean_or(false));
     KVANT_ASSIGN(token.normalized, entry.member("normalized").boolean_or(!token.special));
     token.content = content;
-    token.id = out.vocab->find(content);  // the vocabulary's id wins over the entry's, as in the reference
+    token.id =
+        out.vocab->find(content);  // the vocabulary's id wins over the entry's, as in the reference
     if (token.id == kNoToken) {
       if (id < 0 || id >= kMaxTokens) {
-        return entry.member("id").wrong(fmt::format("found {}; wanted 0 to {}", id, kMaxTokens - 1));
+        return entry.member("id").wrong(
+            fmt::format("found {}; wanted 0 to {}", id, kMaxTokens - 1));
       }
       token.id = static_cast<int32_t>(id);
       if (out.vocab->has(token.id)) {
-        return entry.member("id").wrong(fmt::format("{} is taken by '{}'", id, out.vocab->text(token.id)));
+        return entry.member("id").wrong(
+            fmt::format("{} is taken by '{}'", id, out.vocab->text(token.id)));
       }
       out.vocab->set(token.id, content);
     }

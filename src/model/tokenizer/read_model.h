@@ -11,7 +11,8 @@ inline constexpr int64_t kMaxTokens = 1 << 22;
 
 // Fills vocab, model and the first part of summary.
 Status read_model(const JsonNode& node, Alphabet alphabet, Description& out);
-// Fills added, and puts tokens that the vocabulary lacks into it. Goes between the vocabulary and what uses ids.
+// Fills added, and puts tokens that the vocabulary lacks into it. Goes between the vocabulary and
+// what uses ids.
 Status read_added_tokens(const JsonNode& node, Description& out);
 
 }  // namespace kvant::tokenizer

@@ -65,13 +65,15 @@ constexpr Named<SplitBehavior> kBehaviors[] = {
     {"MergedWithNext", SplitBehavior::kMergedWithNext},
     {"Contiguous", SplitBehavior::kContiguous},
 };
-constexpr Named<PrependScheme> kSchemes[] = {
-    {"never", PrependScheme::kNever}, {"first", PrependScheme::kFirst}, {"always", PrependScheme::kAlways}};
+constexpr Named<PrependScheme> kSchemes[] = {{"never", PrependScheme::kNever},
+                                             {"first", PrependScheme::kFirst},
+                                             {"always", PrependScheme::kAlways}};
 
 Result<PrependScheme> read_scheme(const JsonNode& node) {
   const JsonNode scheme = node.member("prepend_scheme");
   if (scheme.present()) return read_named(scheme, kSchemes);
-  KVANT_ASSIGN(const bool prefix, node.member("add_prefix_space").boolean_or(true));  // files before 0.15
+  KVANT_ASSIGN(const bool prefix,
+               node.member("add_prefix_space").boolean_or(true));  // files before 0.15
   return prefix ? PrependScheme::kAlways : PrependScheme::kNever;
 }
 
@@ -101,24 +103,25 @@ Status read_lowercase(const JsonNode&, Normalizers& out) {
   out.push_back(make_lowercase());
   return {};
 }
-Status read_strip_accents(const JsonNode&, Normalizers& out) {
-  out.push_back(make_strip_accents());
-  return {};
-}
 Status read_strip(const JsonNode& node, Normalizers& out) {
   KVANT_ASSIGN(const bool left, node.member("strip_left").boolean_or(true));
   KVANT_ASSIGN(const bool right, node.member("strip_right").boolean_or(true));
-  static constexpr Sides kSides[2][2] = {{Sides::kNone, Sides::kRight}, {Sides::kLeft, Sides::kBoth}};
+  static constexpr Sides kSides[2][2] = {{Sides::kNone, Sides::kRight},
+                                         {Sides::kLeft, Sides::kBoth}};
   out.push_back(make_strip(kSides[left][right]));
   return {};
 }
 
 constexpr Reader<Normalizers> kNormalizers[] = {
-    {"Sequence", &read_normalizers},         {"Prepend", &read_prepend},
-    {"Replace", &read_replace},              {"NFC", &read_form<NormalForm::kNfc>},
-    {"NFD", &read_form<NormalForm::kNfd>},   {"NFKC", &read_form<NormalForm::kNfkc>},
-    {"NFKD", &read_form<NormalForm::kNfkd>}, {"Lowercase", &read_lowercase},
-    {"Strip", &read_strip},                  {"StripAccents", &read_strip_accents},
+    {"Sequence", &read_normalizers},
+    {"Prepend", &read_prepend},
+    {"Replace", &read_replace},
+    {"NFC", &read_form<NormalForm::kNfc>},
+    {"NFD", &read_form<NormalForm::kNfd>},
+    {"NFKC", &read_form<NormalForm::kNfkc>},
+    {"NFKD", &read_form<NormalForm::kNfkd>},
+    {"Lowercase", &read_lowercase},
+    {"Strip", &read_strip},
 };
 
 // ---- Pre-tokenizers
@@ -145,22 +148,25 @@ Status read_split(const JsonNode& node, PreTokenizerEntry& out) {
   KVANT_ASSIGN(std::unique_ptr<Regex> pattern, read_pattern(node.member("pattern")));
   KVANT_ASSIGN(const SplitBehavior behavior, read_named(node.member("behavior"), kBehaviors));
   KVANT_ASSIGN(const bool invert, node.member("invert").boolean_or(false));
-  out.steps.push_back(make_split(std::move(pattern), behavior, invert ? SplitOn::kGaps : SplitOn::kMatches));
+  out.steps.push_back(
+      make_split(std::move(pattern), behavior, invert ? SplitOn::kGaps : SplitOn::kMatches));
   return {};
 }
 Status read_digits(const JsonNode& node, PreTokenizerEntry& out) {
   KVANT_ASSIGN(const bool individual, node.member("individual_digits").boolean_or(false));
-  out.steps.push_back(
-      make_split_chars(&is_numeric, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
+  out.steps.push_back(make_split_chars(
+      &is_numeric, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
   return {};
 }
 Status read_metaspace(const JsonNode& node, PreTokenizerEntry& out) {
-  KVANT_ASSIGN(const std::string_view replacement, node.member("replacement").string_or(kMetaspace));
+  KVANT_ASSIGN(const std::string_view replacement,
+               node.member("replacement").string_or(kMetaspace));
   KVANT_ASSIGN(const PrependScheme scheme, read_scheme(node));
   KVANT_ASSIGN(const bool split, node.member("split").boolean_or(true));
-  if (replacement.empty()) return node.member("replacement").wrong("found an empty string; wanted a character");
-  out.steps.push_back(
-      make_metaspace(std::string(replacement), scheme, split ? MetaspaceCut::kWords : MetaspaceCut::kWhole));
+  if (replacement.empty())
+    return node.member("replacement").wrong("found an empty string; wanted a character");
+  out.steps.push_back(make_metaspace(std::string(replacement), scheme,
+                                     split ? MetaspaceCut::kWords : MetaspaceCut::kWhole));
   return {};
 }
 Status read_whitespace(const JsonNode&, PreTokenizerEntry& out) {
@@ -182,10 +188,14 @@ Status read_punctuation(const JsonNode& node, PreTokenizerEntry& out) {
 }
 
 constexpr Reader<PreTokenizerEntry> kPreTokenizers[] = {
-    {"Sequence", &read_pre_tokenizers}, {"ByteLevel", &read_byte_level},
-    {"Split", &read_split},             {"Digits", &read_digits},
-    {"Metaspace", &read_metaspace},     {"Whitespace", &read_whitespace},
-    {"Punctuation", &read_punctuation}, {"WhitespaceSplit", &read_whitespace_split},
+    {"Sequence", &read_pre_tokenizers},
+    {"ByteLevel", &read_byte_level},
+    {"Split", &read_split},
+    {"Digits", &read_digits},
+    {"Metaspace", &read_metaspace},
+    {"Whitespace", &read_whitespace},
+    {"Punctuation", &read_punctuation},
+    {"WhitespaceSplit", &read_whitespace_split},
 };
 
 // ---- Decoders
@@ -199,9 +209,11 @@ Status read_byte_level_decoder(const JsonNode&, Decoders& out) {
   return {};
 }
 Status read_metaspace_decoder(const JsonNode& node, Decoders& out) {
-  KVANT_ASSIGN(const std::string_view replacement, node.member("replacement").string_or(kMetaspace));
+  KVANT_ASSIGN(const std::string_view replacement,
+               node.member("replacement").string_or(kMetaspace));
   KVANT_ASSIGN(const PrependScheme scheme, read_scheme(node));
-  if (replacement.empty()) return node.member("replacement").wrong("found an empty string; wanted a character");
+  if (replacement.empty())
+    return node.member("replacement").wrong("found an empty string; wanted a character");
   out.push_back(make_metaspace_decoder(std::string(replacement), scheme));
   return {};
 }
@@ -217,12 +229,14 @@ Status read_strip_decoder(const JsonNode& node, Decoders& out) {
   KVANT_ASSIGN(const std::string_view content, node.member("content").string());
   KVANT_ASSIGN(const int64_t left, node.member("start").integer_or(0));
   KVANT_ASSIGN(const int64_t right, node.member("stop").integer_or(0));
-  if (content.empty()) return node.member("content").wrong("found an empty string; wanted a character");
+  if (content.empty())
+    return node.member("content").wrong("found an empty string; wanted a character");
   if (left < 0) return node.member("start").wrong(fmt::format("found {}; wanted 0 or more", left));
   if (right < 0) return node.member("stop").wrong(fmt::format("found {}; wanted 0 or more", right));
   bool fused = false;
   for (const auto& step : out) fused = fused || step->fuses();
-  out.push_back(make_strip_decoder(std::string(content), static_cast<size_t>(left), static_cast<size_t>(right),
+  out.push_back(make_strip_decoder(std::string(content), static_cast<size_t>(left),
+                                   static_cast<size_t>(right),
                                    fused ? StripScope::kWholeText : StripScope::kEachToken));
   return {};
 }
@@ -234,9 +248,12 @@ Status read_replace_decoder(const JsonNode& node, Decoders& out) {
 }
 
 constexpr Reader<Decoders> kDecoders[] = {
-    {"Sequence", &read_decoders},          {"ByteLevel", &read_byte_level_decoder},
-    {"Metaspace", &read_metaspace_decoder}, {"ByteFallback", &read_byte_fallback},
-    {"Fuse", &read_fuse},                  {"Strip", &read_strip_decoder},
+    {"Sequence", &read_decoders},
+    {"ByteLevel", &read_byte_level_decoder},
+    {"Metaspace", &read_metaspace_decoder},
+    {"ByteFallback", &read_byte_fallback},
+    {"Fuse", &read_fuse},
+    {"Strip", &read_strip_decoder},
     {"Replace", &read_replace_decoder},
 };
 
@@ -249,8 +266,8 @@ Status read_post_processors(const JsonNode& node, Description& out) {
 // ByteLevel moves offsets only.
 Status read_nothing(const JsonNode&, Description&) { return {}; }
 
-Status append_special(const JsonNode& node, const JsonNode& table, std::string_view name, const Description& out,
-                      std::vector<int32_t>& ids) {
+Status append_special(const JsonNode& node, const JsonNode& table, std::string_view name,
+                      const Description& out, std::vector<int32_t>& ids) {
   const JsonNode list = table.member(name).member("ids");
   if (!list.present()) return node.wrong(fmt::format("'{}' is not among special_tokens", name));
   KVANT_ASSIGN(const std::vector<JsonNode> elements, list.elements());
@@ -275,7 +292,8 @@ Status read_template(const JsonNode& node, Description& out) {
       continue;
     }
     KVANT_ASSIGN(const std::string_view name, item.member("SpecialToken").member("id").string());
-    KVANT_TRY(append_special(item, node.member("special_tokens"), name, out, seen ? suffix : prefix));
+    KVANT_TRY(
+        append_special(item, node.member("special_tokens"), name, out, seen ? suffix : prefix));
   }
   // A later processor of a sequence wraps what an earlier one made.
   out.prefix.insert(out.prefix.begin(), prefix.begin(), prefix.end());
@@ -283,8 +301,9 @@ Status read_template(const JsonNode& node, Description& out) {
   return {};
 }
 
-constexpr Reader<Description> kPostProcessors[] = {
-    {"Sequence", &read_post_processors}, {"TemplateProcessing", &read_template}, {"ByteLevel", &read_nothing}};
+constexpr Reader<Description> kPostProcessors[] = {{"Sequence", &read_post_processors},
+                                                   {"TemplateProcessing", &read_template},
+                                                   {"ByteLevel", &read_nothing}};
 
 }  // namespace
 

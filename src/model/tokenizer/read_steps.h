@@ -10,7 +10,8 @@ Status read_normalizer(const JsonNode& node, Normalizers& out);
 
 struct PreTokenizerEntry {
   PreTokenizers steps;
-  bool byte_level = false;  // the last step is ByteLevel: pieces are raw bytes for a spelled vocabulary
+  bool byte_level =
+      false;  // the last step is ByteLevel: pieces are raw bytes for a spelled vocabulary
 };
 Status read_pre_tokenizer(const JsonNode& node, PreTokenizerEntry& out);
 

@@ -10,15 +10,18 @@ namespace {
 constexpr size_t kMaxPatternBytes = 64 << 10;
 constexpr uint32_t kMatchLimit = 10'000'000;  // backtracking steps of the interpreter
 constexpr size_t kJitStackStart = 32 << 10;
-constexpr size_t kJitStackMax = 16 << 20;  // PCRE2's default of 32 KB is too little for long runs of spaces
+constexpr size_t kJitStackMax =
+    16 << 20;  // PCRE2's default of 32 KB is too little for long runs of spaces
 
-// What a class escape stands for, to be put between brackets, and its complement where one can be spelled.
+// What a class escape stands for, to be put between brackets, and its complement where one can be
+// spelled.
 struct ClassEscape {
   char letter;
   std::string_view body;
 };
 constexpr ClassEscape kClassEscapes[] = {
-    {'s', R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})"},
+    {'s',
+     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})"},
     {'w', R"(\p{L}\p{M}\p{Nd}\p{Pc})"},
     {'d', R"(\p{Nd})"},
     {'h', "0-9a-fA-F"},
@@ -76,7 +79,8 @@ std::string oniguruma_to_pcre2(std::string_view pattern) {
       if (letter == escape.letter) found = &escape;
       if (letter == escape.letter - 'a' + 'A') found = &escape, complement = true;
     }
-    if (found == nullptr || (complement && class_depth > 0)) {  // a complement inside a class stays PCRE2's own
+    if (found == nullptr ||
+        (complement && class_depth > 0)) {  // a complement inside a class stays PCRE2's own
       out += '\\';
       out += letter;
     } else if (class_depth > 0) {
@@ -92,14 +96,16 @@ std::string oniguruma_to_pcre2(std::string_view pattern) {
 
 Result<std::unique_ptr<Regex>> Regex::compile(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
-    return corrupt(fmt::format("pattern of {} bytes; at most {} are taken", pattern.size(), kMaxPatternBytes));
+    return corrupt(
+        fmt::format("pattern of {} bytes; at most {} are taken", pattern.size(), kMaxPatternBytes));
   }
   const std::string translated = oniguruma_to_pcre2(pattern);
   int error = 0;
   size_t offset = 0;
   auto code = std::make_unique<Code>();
-  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+  code->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (code->code == nullptr) {
     unsigned char message[160];
     pcre2_get_error_message(error, message, sizeof message);
@@ -125,13 +131,17 @@ std::optional<Match> Regex::search(std::string_view text, size_t from) const {
   Scratch& s = scratch();
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
-  if (code_->jit) rc = pcre2_jit_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, s.data, s.context);
+  if (code_->jit)
+    rc = pcre2_jit_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, s.data,
+                         s.context);
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
-    rc = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s.data, s.context);
+    rc = pcre2_match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                     s.data, s.context);
   }
   if (rc < 0) return std::nullopt;
   const size_t* offsets = pcre2_get_ovector_pointer(s.data);
-  if (offsets[1] < offsets[0]) return std::nullopt;  // \K in a look-ahead: PCRE2 may report an end before the start
+  if (offsets[1] < offsets[0])
+    return std::nullopt;  // \K in a look-ahead: PCRE2 may report an end before the start
   return Match{offsets[0], offsets[1]};
 }
 

@@ -1,7 +1,8 @@
 // Regex: a pattern of a tokenizer.json, compiled by PCRE2 with its JIT.
 //
-// The reference runs these patterns in Oniguruma. Where the two differ over the classes \s \w \d \h and their
-// complements, the pattern is rewritten to what Oniguruma means. Immutable; any thread may search.
+// The reference runs these patterns in Oniguruma. Where the two differ over the classes \s \w \d \h
+// and their complements, the pattern is rewritten to what Oniguruma means. Immutable; any thread
+// may search.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,8 @@ class Regex {
   Regex(const Regex&) = delete;
   Regex& operator=(const Regex&) = delete;
 
-  // The leftmost match that starts at or after `from`. Nothing too if the search exceeds PCRE2's limits, which no
-  // pattern of a known family does. REQUIRES valid UTF-8, `from` on a character.
+  // The leftmost match that starts at or after `from`. Nothing too if the search exceeds PCRE2's
+  // limits, which no pattern of a known family does. REQUIRES valid UTF-8, `from` on a character.
   std::optional<Match> search(std::string_view text, size_t from) const;
 
  private:

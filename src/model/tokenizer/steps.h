@@ -1,7 +1,9 @@
-// The steps around a tokenizer's model: normalizers before it, pre-tokenizers that cut the text, decoders after it.
+// The steps around a tokenizer's model: normalizers before it, pre-tokenizers that cut the text,
+// decoders after it.
 //
-// Each is one object per entry of tokenizer.json; GGUF files name fixed lists of them. What a step does is the
-// behaviour of the `tokenizers` library's step of the same name. Immutable; any thread may run them.
+// Each is one object per entry of tokenizer.json; GGUF files name fixed lists of them. What a step
+// does is the behaviour of the `tokenizers` library's step of the same name. Immutable; any thread
+// may run them.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,6 @@ std::unique_ptr<Normalizer> make_replace(std::unique_ptr<Regex> pattern, std::st
 std::unique_ptr<Normalizer> make_normal_form(NormalForm form);
 std::unique_ptr<Normalizer> make_lowercase();
 std::unique_ptr<Normalizer> make_strip(Sides sides);
-std::unique_ptr<Normalizer> make_strip_accents();
 
 // ---- Pre-tokenizers: a list of pieces to a list of smaller ones.
 struct Piece {
@@ -52,14 +53,23 @@ class PreTokenizer {
 };
 using PreTokenizers = std::vector<std::unique_ptr<PreTokenizer>>;
 
-enum class SplitBehavior : uint8_t { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+enum class SplitBehavior : uint8_t {
+  kRemoved,
+  kIsolated,
+  kMergedWithPrevious,
+  kMergedWithNext,
+  kContiguous
+};
 enum class SplitOn : uint8_t { kMatches, kGaps };
 enum class PrependScheme : uint8_t { kNever, kFirst, kAlways };
 enum class MetaspaceCut : uint8_t { kWhole, kWords };
 
-std::unique_ptr<PreTokenizer> make_split(std::unique_ptr<Regex> pattern, SplitBehavior behavior, SplitOn on);
-std::unique_ptr<PreTokenizer> make_split_chars(bool (*is_delimiter)(char32_t), SplitBehavior behavior);
-std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement, PrependScheme scheme, MetaspaceCut cut);
+std::unique_ptr<PreTokenizer> make_split(std::unique_ptr<Regex> pattern, SplitBehavior behavior,
+                                         SplitOn on);
+std::unique_ptr<PreTokenizer> make_split_chars(bool (*is_delimiter)(char32_t),
+                                               SplitBehavior behavior);
+std::unique_ptr<PreTokenizer> make_metaspace(std::string replacement, PrependScheme scheme,
+                                             MetaspaceCut cut);
 std::unique_ptr<PreTokenizer> make_prefix_space();  // ByteLevel's add_prefix_space
 
 inline constexpr std::string_view kGpt2Pattern =
@@ -74,7 +84,8 @@ class Decoder {
  public:
   virtual ~Decoder() = default;
   virtual void apply(std::vector<std::string>& tokens) const = 0;
-  // The same for one token of a stream, as raw bytes that need not be UTF-8. `first` is true for a stream's first.
+  // The same for one token of a stream, as raw bytes that need not be UTF-8. `first` is true for a
+  // stream's first.
   virtual void apply_one(std::string& token, bool first) const = 0;
   virtual bool fuses() const { return false; }  // it is Fuse
 };
@@ -86,7 +97,8 @@ std::unique_ptr<Decoder> make_byte_fallback_decoder();
 std::unique_ptr<Decoder> make_fuse_decoder();
 // Behind Fuse, Strip sees the whole text and not each token.
 enum class StripScope : uint8_t { kEachToken, kWholeText };
-std::unique_ptr<Decoder> make_strip_decoder(std::string content, size_t left, size_t right, StripScope scope);
+std::unique_ptr<Decoder> make_strip_decoder(std::string content, size_t left, size_t right,
+                                            StripScope scope);
 std::unique_ptr<Decoder> make_replace_decoder(std::unique_ptr<Regex> pattern, std::string content);
 
 // Replaces every match by `content`.

@@ -18,7 +18,8 @@ std::string StreamDecoder::push(int32_t id) {
   while (!rest.empty()) {
     const tokenizer::Utf8Step step = tokenizer::utf8_step(rest);
     if (step.unit == tokenizer::Utf8Unit::kUnfinished) break;
-    out += step.unit == tokenizer::Utf8Unit::kCharacter ? rest.substr(0, step.length) : tokenizer::kReplacement;
+    out += step.unit == tokenizer::Utf8Unit::kCharacter ? rest.substr(0, step.length)
+                                                        : tokenizer::kReplacement;
     rest.remove_prefix(step.length);
   }
   pending_.erase(0, pending_.size() - rest.size());

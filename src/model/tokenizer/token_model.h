@@ -19,10 +19,12 @@ class TokenModel {
  public:
   virtual ~TokenModel() = default;
   // Appends the ids of `piece`. `cache` may be nullptr; a cache belongs to one model.
-  virtual void encode(std::string_view piece, WordCache* cache, std::vector<int32_t>& out) const = 0;
+  virtual void encode(std::string_view piece, WordCache* cache,
+                      std::vector<int32_t>& out) const = 0;
 };
 
-// Ids of short words seen before: one slot per hash value, the newest word wins. Fixed size, not thread-safe.
+// Ids of short words seen before: one slot per hash value, the newest word wins. Fixed size, not
+// thread-safe.
 class WordCache {
  public:
   WordCache() : slots_(kNumSlots) {}
@@ -42,7 +44,10 @@ class WordCache {
 };
 
 // How BPE writes what it can't find.
-enum class Alphabet : uint8_t { kCharacters, kBytes };  // kBytes: pieces are raw bytes, the vocabulary is spelled
+enum class Alphabet : uint8_t {
+  kCharacters,
+  kBytes
+};  // kBytes: pieces are raw bytes, the vocabulary is spelled
 
 struct BpeOptions {
   Alphabet alphabet = Alphabet::kCharacters;
@@ -54,14 +59,17 @@ struct BpeOptions {
 
 class Bpe final : public TokenModel {
  public:
-  // `vocab` outlives the model and doesn't change. Merges come from add_merge(), or from order_by_score().
+  // `vocab` outlives the model and doesn't change. Merges come from add_merge(), or from
+  // order_by_score().
   Bpe(const Vocab& vocab, const BpeOptions& options);
 
-  // The pair merges into `merged`; earlier calls win over later ones. A pair that is there already is ignored.
+  // The pair merges into `merged`; earlier calls win over later ones. A pair that is there already
+  // is ignored.
   void reserve_merges(size_t count) { merges_.reserve(count); }
   void add_merge(int32_t left, int32_t right, int32_t merged);
-  // Instead of merges: any two tokens merge whose texts together are a token; the higher score first, then the longer
-  // left part. One score per id. What generated merges of SentencePiece vocabularies say, without the list.
+  // Instead of merges: any two tokens merge whose texts together are a token; the higher score
+  // first, then the longer left part. One score per id. What generated merges of SentencePiece
+  // vocabularies say, without the list.
   void order_by_score(const std::vector<float>& scores);
 
   void encode(std::string_view piece, WordCache* cache, std::vector<int32_t>& out) const override;
@@ -72,7 +80,8 @@ class Bpe final : public TokenModel {
     uint32_t begin;
     uint32_t bytes;
     uint32_t chars;
-    bool merges;  // false for bytes and unknowns of score order, whose token's text isn't the piece's
+    bool merges;  // false for bytes and unknowns of score order, whose token's text isn't the
+                  // piece's
   };
   struct Merge {
     uint64_t priority = ~uint64_t{0};  // lower goes first; all ones: no merge
@@ -89,7 +98,8 @@ class Bpe final : public TokenModel {
   bool breaks_before_mark(std::string_view piece, size_t mark) const;
   void encode_word(std::string_view word, WordCache* cache, std::vector<int32_t>& out) const;
   void spell(std::string_view word, std::vector<Symbol>& symbols) const;
-  void spell_unknown(std::string_view word, size_t begin, size_t end, std::vector<Symbol>& symbols) const;
+  void spell_unknown(std::string_view word, size_t begin, size_t end,
+                     std::vector<Symbol>& symbols) const;
   Merge merge_of(std::string_view word, const Symbol& left, const Symbol& right) const;
   void merge_short(std::string_view word, Scratch& scratch) const;
   void merge_long(std::string_view word, Scratch& scratch) const;
@@ -99,8 +109,8 @@ class Bpe final : public TokenModel {
   std::array<int32_t, 256> byte_ids_;
   bool has_byte_tokens_ = true;
   KeyTable<Rule> merges_;
-  std::vector<uint32_t> score_rank_;  // by id; empty: merges_ rule
-  std::vector<char32_t> unbreakable_; // characters that some token has before U+2581, sorted
+  std::vector<uint32_t> score_rank_;   // by id; empty: merges_ rule
+  std::vector<char32_t> unbreakable_;  // characters that some token has before U+2581, sorted
   bool can_break_ = false;
 };
 

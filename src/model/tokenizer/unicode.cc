@@ -8,7 +8,9 @@
 namespace kvant::tokenizer {
 namespace {
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
 
 // Allowed range of the second byte, by lead byte: table 3-7 of the Unicode standard.
 struct SecondByte {
@@ -16,11 +18,16 @@ struct SecondByte {
 };
 SecondByte second_byte(unsigned char lead) {
   switch (lead) {
-    case 0xe0: return {0xa0, 0xbf};
-    case 0xed: return {0x80, 0x9f};
-    case 0xf0: return {0x90, 0xbf};
-    case 0xf4: return {0x80, 0x8f};
-    default: return {0x80, 0xbf};
+    case 0xe0:
+      return {0xa0, 0xbf};
+    case 0xed:
+      return {0x80, 0x9f};
+    case 0xf0:
+      return {0x90, 0xbf};
+    case 0xf4:
+      return {0x80, 0x8f};
+    default:
+      return {0x80, 0xbf};
   }
 }
 
@@ -42,7 +49,9 @@ std::string map_chars(std::string_view text, const Keep& map) {
 }  // namespace
 
 char32_t next_char(std::string_view text, size_t& pos) {
-  const auto at = [&](size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[i])); };
+  const auto at = [&](size_t i) {
+    return static_cast<char32_t>(static_cast<unsigned char>(text[i]));
+  };
   const char32_t lead = at(pos);
   const size_t length = utf8_length(static_cast<unsigned char>(lead));
   if (length == 1 || pos + length > text.size()) {
@@ -110,8 +119,8 @@ std::string repair_utf8(std::string_view text) {
 
 bool is_whitespace(char32_t c) {
   if (c <= 0x20) return c == 0x20 || (c >= 0x09 && c <= 0x0d);
-  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202f || c == 0x205f || c == 0x3000;
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 bool is_numeric(char32_t c) {
@@ -121,16 +130,20 @@ bool is_numeric(char32_t c) {
 }
 
 bool is_word(char32_t c) {
-  if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  if (c < 0x80)
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
   if (c == 0x200c || c == 0x200d) return true;
   const utf8proc_category_t k = category(c);
-  const bool letter_or_mark = k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_ME;  // Lu Ll Lt Lm Lo Mn Mc Me
-  return letter_or_mark || k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_PC;
+  const bool letter_or_mark =
+      k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_ME;  // Lu Ll Lt Lm Lo Mn Mc Me
+  return letter_or_mark || k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL ||
+         k == UTF8PROC_CATEGORY_PC;
 }
 
 bool is_punctuation(char32_t c) {
   if (c < 0x80) {
-    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
+    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
+           (c >= 123 && c <= 126);
   }
   const utf8proc_category_t k = category(c);
   return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;  // Pc Pd Ps Pe Pi Pf Po
@@ -146,8 +159,9 @@ std::string normalize(std::string_view text, NormalForm form) {
   };
   utf8proc_uint8_t* mapped = nullptr;
   const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()), static_cast<utf8proc_ssize_t>(text.size()),
-                   &mapped, static_cast<utf8proc_option_t>(kOptions[static_cast<size_t>(form)]));
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                   static_cast<utf8proc_option_t>(kOptions[static_cast<size_t>(form)]));
   if (size < 0) return std::string(text);  // out of memory; the text is valid UTF-8
   const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, &std::free);
   return std::string(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
@@ -160,12 +174,6 @@ std::string lowercase(std::string_view text) {
       return;
     }
     append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
-  });
-}
-
-std::string without_marks(std::string_view text) {
-  return map_chars(text, [](char32_t c, std::string& out) {
-    if (category(c) != UTF8PROC_CATEGORY_MN) append_utf8(c, out);
   });
 }
 

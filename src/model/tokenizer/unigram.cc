@@ -11,13 +11,15 @@ constexpr double kUnknownPenalty = 10.0;  // below the least likely piece, as in
 
 }  // namespace
 
-Unigram::Unigram(const Vocab& vocab, std::vector<double> scores, int32_t unknown, bool byte_fallback)
+Unigram::Unigram(const Vocab& vocab, std::vector<double> scores, int32_t unknown,
+                 bool byte_fallback)
     : vocab_(vocab),
       scores_(std::move(scores)),
       unknown_(unknown),
       byte_ids_(find_byte_tokens(vocab)),
       byte_fallback_(byte_fallback) {
-  byte_fallback_ = byte_fallback && std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken) == byte_ids_.end();
+  byte_fallback_ =
+      byte_fallback && std::find(byte_ids_.begin(), byte_ids_.end(), kNoToken) == byte_ids_.end();
   double least = std::numeric_limits<double>::infinity();
   for (const double score : scores_) least = std::min(least, score);
   unknown_score_ = least - kUnknownPenalty;
@@ -48,7 +50,8 @@ std::vector<Unigram::Best> Unigram::best_paths(std::string_view piece) const {
     bool single = false;  // a token is exactly this character
     uint32_t node = 0;
     for (size_t i = begin; i < piece.size(); ++i) {
-      const uint32_t* edge = edges_.find(uint64_t{node} << 8 | static_cast<unsigned char>(piece[i]));
+      const uint32_t* edge =
+          edges_.find(uint64_t{node} << 8 | static_cast<unsigned char>(piece[i]));
       if (edge == nullptr) break;
       node = *edge;
       const int32_t id = nodes_[node].id;
@@ -63,7 +66,8 @@ std::vector<Unigram::Best> Unigram::best_paths(std::string_view piece) const {
 }
 
 void Unigram::append_unknown(std::string_view text, std::vector<int32_t>& out) const {
-  if (const int32_t id = vocab_.find(text); id != kNoToken) {  // the unknown token's own text, or a run that is one
+  if (const int32_t id = vocab_.find(text);
+      id != kNoToken) {  // the unknown token's own text, or a run that is one
     out.push_back(id);
   } else if (byte_fallback_) {
     for (const char c : text) out.push_back(byte_ids_[static_cast<unsigned char>(c)]);

@@ -21,7 +21,11 @@ void Vocab::set(int32_t id, std::string_view text) {
   max_bytes_ = std::max(max_bytes_, text.size());
   if ((num_texts_ + 1) * 2 > slots_.size()) grow();
   Slot& slot = slots_[find_slot(text)];
-  if (slot.id == kNoToken) ++num_texts_;
+  if (slot.id == kNoToken) {
+    ++num_texts_;
+  } else {
+    shadowed_.push_back(slot.id);
+  }
   slot = {static_cast<uint32_t>(hash_bytes(text) >> 32), id};
 }
 

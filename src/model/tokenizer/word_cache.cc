@@ -7,7 +7,8 @@ namespace kvant::tokenizer {
 
 bool WordCache::get(std::string_view word, uint64_t hash, std::vector<int32_t>& out) const {
   const Slot& slot = slots_[hash & (kNumSlots - 1)];
-  if (slot.word_bytes != word.size() || std::memcmp(slot.word, word.data(), word.size()) != 0) return false;
+  if (slot.word_bytes != word.size() || std::memcmp(slot.word, word.data(), word.size()) != 0)
+    return false;
   out.insert(out.end(), slot.ids, slot.ids + slot.num_ids);
   return true;
 }
