@@ -37,7 +37,8 @@ MODELS = {
     "phi3-partial": ("phi3", True),
     "mixtral": ("llama", False),  # it takes the Llama architecture for dense
     "qwen3_moe": ("qwen3moe", False),  # it loses the layer without experts
-    "deepseek_v2-lite": ("deepseek2", False),  # unknown to it
+    "deepseek_v2-lite": ("deepseek2", False),  # unknown to it; written with K and V's up-projections apart, as now
+    "deepseek_v2": ("deepseek2", False),  # written with them joined, as files of 2024 have them
 }
 
 NAMES = [
@@ -101,7 +102,18 @@ def tensors_of(directory, architecture, config):
             out[target] = weight
     for target, parts in experts.items():
         out[target] = torch.stack([parts[i] for i in range(len(parts))])
+    if directory.name == "deepseek_v2-lite":
+        split_latent(out, config)
     return out
+
+
+def split_latent(tensors, config):
+    """attn_kv_b becomes attn_k_b, transposed per head, and attn_v_b."""
+    nope, rank = config["qk_nope_head_dim"], config["kv_lora_rank"]
+    for name in [n for n in tensors if n.endswith("attn_kv_b.weight")]:
+        joint = tensors.pop(name).reshape(config["num_attention_heads"], -1, rank)
+        tensors[name.replace("kv_b", "k_b")] = joint[:, :nope].transpose(1, 2).contiguous()
+        tensors[name.replace("kv_b", "v_b")] = joint[:, nope:].contiguous()
 
 
 def llama3_factors(scaling, dim, base):
@@ -144,12 +156,13 @@ def add_metadata(writer, config, architecture, tensors):
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
-    writer.add_head_count_kv(config.get("num_key_value_heads", heads))
+    is_latent_cache = "blk.0.attn_k_b.weight" in tensors
+    writer.add_head_count_kv(1 if is_latent_cache else config.get("num_key_value_heads", heads))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_freq_base(base)
     writer.add_vocab_size(config["vocab_size"])
     if architecture == "deepseek2":
-        add_latent_metadata(writer, config, scaling)
+        add_latent_metadata(writer, config, scaling, is_latent_cache)
     else:
         writer.add_rope_dimension_count(rotary_dim)
         if head_dim != config["hidden_size"] // heads:
@@ -160,6 +173,7 @@ def add_metadata(writer, config, architecture, tensors):
     if architecture == "gemma2":
         writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
         writer.add_final_logit_softcapping(config["final_logit_softcapping"])
+    if architecture in ("gemma2", "gemma3"):
         writer.add_attention_scale(config["query_pre_attn_scalar"] ** -0.5)
     if kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
@@ -181,18 +195,31 @@ def add_metadata(writer, config, architecture, tensors):
             writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
-def add_latent_metadata(writer, config, scaling):
+def add_latent_metadata(writer, config, scaling, is_latent_cache):
+    key_dim = config["qk_nope_head_dim"] + config["qk_rope_head_dim"]
     writer.add_leading_dense_block_count(config["first_k_dense_replace"])
     writer.add_kv_lora_rank(config["kv_lora_rank"])
-    writer.add_key_length(config["qk_nope_head_dim"] + config["qk_rope_head_dim"])
-    writer.add_value_length(config["v_head_dim"])
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    if is_latent_cache:
+        writer.add_key_length(config["kv_lora_rank"] + config["qk_rope_head_dim"])
+        writer.add_value_length(config["kv_lora_rank"])
+        writer.add_key_length_mla(key_dim)
+        writer.add_value_length_mla(config["v_head_dim"])
+    else:
+        writer.add_key_length(key_dim)
+        writer.add_value_length(config["v_head_dim"])
     writer.add_rope_dimension_count(config["qk_rope_head_dim"])
     writer.add_expert_shared_count(config["n_shared_experts"])
     writer.add_expert_weights_scale(config["routed_scaling_factor"])
-    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
-    writer.add_rope_scaling_factor(scaling["factor"])
-    writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
-    writer.add_rope_scaling_yarn_log_mul(0.1 * scaling["mscale_all_dim"])
+    if config["topk_method"] == "group_limited_greedy":
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+    if scaling:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(scaling["factor"])
+        writer.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_log_mul(0.1 * scaling["mscale_all_dim"])
 
 
 def add_tensor(writer, name, weight):

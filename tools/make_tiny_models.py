@@ -356,6 +356,12 @@ def logits_of(model, ids):
     return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float()
 
 
+def config_context(config, length):
+    """The context under which an engine that fixes LongRoPE's factors at loading runs a sequence of this length."""
+    original = getattr(config, "original_max_position_embeddings", None)
+    return original if original and length <= original else config.max_position_embeddings
+
+
 def measure(directory, seed):
     """Goldens of a saved directory, or a sentence that says why this seed won't do."""
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
@@ -376,7 +382,8 @@ def measure(directory, seed):
             logits = logits_of(model, ids + greedy)
         if len(set(greedy)) < 4:
             return f"{name}: the continuation is a loop"
-        prompts.append({"name": name, "ids": ids, "rows": KEPT_ROWS[name], "greedy": greedy})
+        context = config_context(model.config, length + GREEDY_TOKENS)
+        prompts.append({"name": name, "ids": ids, "rows": KEPT_ROWS[name], "greedy": greedy, "context": context})
     if router.gap < 2e-5:
         return f"experts within {router.gap:.1e}"
     return prompts, np.concatenate(rows).astype(np.float32)

@@ -16,9 +16,9 @@ struct AttentionRow {
 };
 
 // In the order of AttentionKind and FeedForwardKind.
-constexpr std::array<AttentionRow, 1> kAttention = {
-    {{load_grouped_attention, grouped_cache_layer}}};
-constexpr std::array<LoadFeedForward, 1> kFeedForward = {load_gated_mlp};
+constexpr std::array<AttentionRow, 2> kAttention = {
+    {{load_grouped_attention, grouped_cache_layer}, {load_latent_attention, latent_cache_layer}}};
+constexpr std::array<LoadFeedForward, 2> kFeedForward = {load_gated_mlp, load_experts};
 
 constexpr int kBlockRows = RowPlan::kBlockRows;
 static_assert(kBlockRows == kPageTokens, "a block of the many-row path is a page of the cache");
@@ -42,7 +42,6 @@ Status Decoder::load_weights(const std::string& where) {
                                           spec_.hidden_size));
   if (spec_.tied_embeddings || !weights.has(spec_.names.weight(Tensor::kOutput))) {
     output_.weight = embedding_;
-    weights.skip(spec_.names.weight(Tensor::kOutput));
   } else {
     KVANT_ASSIGN(output_,
                  outer.linear(Tensor::kOutput, spec_.vocab_size, spec_.hidden_size, false));
@@ -52,7 +51,6 @@ Status Decoder::load_weights(const std::string& where) {
     KVANT_ASSIGN(Layer layer, load_layer({spec_, weights, i}));
     layers_.push_back(std::move(layer));
   }
-  KVANT_TRY(weights.check_all_used(spec_.ignored_prefixes).with_context(where));
   rope_tables_.resize(spec_.ropes.size());
   fill_info(weights, where);
   return {};

@@ -43,6 +43,8 @@ struct ExpertsSpec {
   float scale = 1.0f;           // of the chosen weights
   int shared_size = 0;          // width of the experts that always run; 0: none
   bool stacked = false;         // one tensor holds all experts (GGUF)
+  int num_groups = 1;           // experts compete inside the top_groups groups with the best ones
+  int top_groups = 1;
 };
 
 // Multi-head latent attention (DeepSeek-V2).

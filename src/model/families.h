@@ -1,11 +1,12 @@
 // The registry of model families: which names in files belong to which reader.
 //
-// To add a family: write `<family>.cc` with one `constinit const Family k<Family>Family`, add a
-// line to families.def and the source to CMakeLists.txt, and a tiny model with Transformers' logits
-// to tests/data/models (tools/make_tiny_models.py). Its two readers start from read_hf_common() and
-// read_gguf_common(), then set what differs: `spec.ropes` (always), norms, biases, windows, scales,
-// names (`spec.names.set`). Parts that no existing layer computes are a new AttentionLayer or
-// FeedForwardLayer (layers.h) behind a kind of decoder_spec.h.
+// To add a family: write `<family>.cc` with one function `<family>_family()`, add its line to
+// families.def, and a tiny model with Transformers' logits to tests/data/models
+// (tools/make_tiny_models.py). Its two readers start from read_hf_common() and read_gguf_common(),
+// then set what differs: `spec.ropes` (always), norms, biases, windows, scales, names
+// (`spec.names.set`). A family whose GGUF files carry another's name has no reader for them. Parts
+// that no existing layer computes are a new AttentionLayer or FeedForwardLayer (layers.h) behind a
+// kind of decoder_spec.h.
 #pragma once
 
 #include <span>

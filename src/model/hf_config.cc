@@ -195,8 +195,8 @@ Result<int> read_hf_window(const JsonObject& config) {
   return used && window > 0 ? window : 0;
 }
 
-Status assign_windows(const JsonObject& config, int window, bool (*slides)(int layer),
-                      DecoderSpec& spec) {
+Status assign_windows(const JsonObject& config, int window,
+                      const std::function<bool(int layer)>& slides, DecoderSpec& spec) {
   KVANT_ASSIGN(const std::optional<std::vector<std::string>> types, config.strings("layer_types"));
   if (types && types->size() != spec.layers.size()) {
     return corrupt(config.where("layer_types") + ": " + std::to_string(types->size()) +

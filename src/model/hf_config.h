@@ -2,6 +2,7 @@
 // for the fields that some of them have. Every message names file and field.
 #pragma once
 
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -33,7 +34,7 @@ Result<Rope> read_hf_rope(const JsonObject& config, DecoderSpec& spec, int head_
 Result<int> read_hf_window(const JsonObject& config);
 // Gives `window` to the layers that layer_types calls sliding; without the field, to those for
 // which `slides` says so.
-Status assign_windows(const JsonObject& config, int window, bool (*slides)(int layer),
-                      DecoderSpec& spec);
+Status assign_windows(const JsonObject& config, int window,
+                      const std::function<bool(int layer)>& slides, DecoderSpec& spec);
 
 }  // namespace kvant

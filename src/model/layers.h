@@ -93,7 +93,10 @@ struct LayerLoader {
 
 // What the cache must hold for this layer (formats are left at their default).
 CacheLayer grouped_cache_layer(const DecoderSpec& spec, const LayerSpec& layer);
+CacheLayer latent_cache_layer(const DecoderSpec& spec, const LayerSpec& layer);
 Result<std::unique_ptr<AttentionLayer>> load_grouped_attention(const LayerLoader& loader);
+Result<std::unique_ptr<AttentionLayer>> load_latent_attention(const LayerLoader& loader);
 Result<std::unique_ptr<FeedForwardLayer>> load_gated_mlp(const LayerLoader& loader);
+Result<std::unique_ptr<FeedForwardLayer>> load_experts(const LayerLoader& loader);
 
 }  // namespace kvant

@@ -2,6 +2,7 @@
 // biases and scaled RoPE.
 #include <array>
 
+#include "model/experts_config.h"
 #include "model/families.h"
 #include "model/gguf_config.h"
 #include "model/hf_config.h"
@@ -31,7 +32,7 @@ Status read_gguf(const GgufFile& file, DecoderSpec& spec) {
   spec.mlp_bias = file.tensor(spec.names.bias(Tensor::kGate)) != nullptr;
   KVANT_ASSIGN(Rope rope, read_gguf_rope(keys, spec, RopePairing::kNeighbours));
   spec.ropes.push_back(std::move(rope));
-  return {};
+  return read_gguf_experts(keys, spec);  // a Mixtral
 }
 
 }  // namespace

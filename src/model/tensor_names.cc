@@ -43,6 +43,8 @@ constexpr std::array<NameRow, static_cast<size_t>(Tensor::kCount)> kNames = {{
     {"model.layers.{}.self_attn.kv_a_proj_with_mqa", "blk.{}.attn_kv_a_mqa"},
     {"model.layers.{}.self_attn.kv_a_layernorm", "blk.{}.attn_kv_a_norm"},
     {"model.layers.{}.self_attn.kv_b_proj", "blk.{}.attn_kv_b"},
+    {"model.layers.{}.self_attn.k_b_proj", "blk.{}.attn_k_b"},
+    {"model.layers.{}.self_attn.v_b_proj", "blk.{}.attn_v_b"},
 }};
 
 void replace(std::string& text, std::string_view what, int number) {

@@ -41,7 +41,9 @@ enum class Tensor : uint8_t {
   kLatentQueryUp,
   kLatentDown,
   kLatentNorm,
-  kLatentUp,
+  kLatentUp,     // of K and V, head by head
+  kLatentKeyUp,  // or one for each, that of K transposed (GGUF)
+  kLatentValueUp,
   kCount
 };
 
