@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What Transformers computes with the weights of gemma-3-270m-q4_k_m.gguf: the goldens of the real-model test.
+"""What Transformers computes with the weights of a real model in GGUF: the goldens of real_models_test.
 
 The GGUF's tensors are dequantized to float32 by Transformers' own reader and run in float32 with eager attention. For each
 prompt the file keeps the token ids, the 20 largest logits of some positions with the spread of all logits there, and the
-greedy continuation; `least_margin` is the smallest distance between its two best tokens. One prompt is longer than the
+greedy continuation; `least_margin` is the smallest distance between its two best tokens. One prompt is longer than Gemma 3's
 sliding window of 512 tokens; its text is the Apache License 2.0.
 
-usage: make_gemma3_goldens.py GGUF LICENSE [--out tests/data/models/gemma-3-270m.json]     (needs torch, transformers, gguf)
+usage: make_model_goldens.py GGUF LICENSE --out tests/data/models/NAME.json     (needs torch, transformers, gguf)
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gguf", type=pathlib.Path)
     parser.add_argument("license", type=pathlib.Path)
-    parser.add_argument("--out", default="tests/data/models/gemma-3-270m.json", type=pathlib.Path)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
     args = parser.parse_args()
     torch.set_num_threads(2)
     tokenizer = AutoTokenizer.from_pretrained(args.gguf.parent, gguf_file=args.gguf.name)
@@ -79,7 +79,7 @@ def main():
     prompts.append(golden(model, "license", ids, SPREAD_POSITIONS))
     for prompt in prompts:
         print(prompt["name"], len(prompt["ids"]), prompt["least_margin"], repr(tokenizer.decode(prompt["greedy"])))
-    goldens = {"made_by": "tools/make_gemma3_goldens.py", "model": args.gguf.name, "prompts": prompts}
+    goldens = {"made_by": "tools/make_model_goldens.py", "model": args.gguf.name, "prompts": prompts}
     args.out.write_text(json.dumps(goldens) + "\n")
 
 

@@ -24,15 +24,16 @@ std::string nearest_names(std::string_view name, const std::vector<std::string_v
                           size_t count) {
   // A name typed by a stranger may be a megabyte long; what counts is how it begins.
   const std::string_view typed = name.substr(0, 64);
-  std::vector<std::pair<int, std::string_view>> ranked;
+  std::vector<std::pair<int, size_t>> ranked;  // distance, place in `candidates`
   ranked.reserve(candidates.size());
-  for (const std::string_view c : candidates) ranked.emplace_back(edit_distance(typed, c), c);
-  std::stable_sort(ranked.begin(), ranked.end(),
-                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    ranked.emplace_back(edit_distance(typed, candidates[i]), i);
+  }
+  std::sort(ranked.begin(), ranked.end());
   std::string out;
   for (size_t i = 0; i < std::min(count, ranked.size()); ++i) {
     if (i > 0) out += ", ";
-    out += ranked[i].second;
+    out += candidates[ranked[i].second];
   }
   return out;
 }

@@ -148,9 +148,9 @@ Grid hqq_grid(const float* row, int n, int levels) {
       const float error = row[i] - (code - zero) / inverse;
       const float magnitude = std::fabs(error);
       error_sum += static_cast<double>(magnitude);
-      // Shrinks the error by |e|^(p−1)/β; at e = 0 the power is infinite and the result 0.
+      // Shrinks the error by |e|^(p−1)/β; up to |e| = β^(−1/1.3) = 0.1701… nothing is left of it.
       const float kept =
-          magnitude > 0.0f ? std::max(magnitude - power_minus_0_3(magnitude) / kBeta, 0.0f) : 0.0f;
+          magnitude > 0.17f ? std::max(magnitude - power_minus_0_3(magnitude) / kBeta, 0.0f) : 0.0f;
       zero_sum += static_cast<double>(code - (row[i] - std::copysign(kept, error)) * inverse);
     }
     zero = static_cast<float>(zero_sum / n);

@@ -42,6 +42,7 @@ Status Decoder::load_weights(const std::string& where) {
                                           spec_.hidden_size));
   if (spec_.tied_embeddings || !weights.has(spec_.names.weight(Tensor::kOutput))) {
     output_.weight = embedding_;
+    weights.skip(spec_.names.weight(Tensor::kOutput));
   } else {
     KVANT_ASSIGN(output_,
                  outer.linear(Tensor::kOutput, spec_.vocab_size, spec_.hidden_size, false));
@@ -51,6 +52,7 @@ Status Decoder::load_weights(const std::string& where) {
     KVANT_ASSIGN(Layer layer, load_layer({spec_, weights, i}));
     layers_.push_back(std::move(layer));
   }
+  KVANT_TRY(weights.check_all_used(spec_.ignored_prefixes).with_context(where));
   rope_tables_.resize(spec_.ropes.size());
   fill_info(weights, where);
   return {};

@@ -30,10 +30,12 @@ class NoTokenizer final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view, SpecialTokens) const override { return {}; }
   std::string decode(std::span<const int32_t>, bool) const override { return {}; }
+  std::string token_bytes(int32_t, bool) const override { return {}; }
   std::string_view piece(int32_t) const override { return {}; }
   bool is_special(int32_t) const override { return false; }
   int vocab_size() const override { return 0; }
   std::optional<int32_t> bos() const override { return std::nullopt; }
+  std::optional<int32_t> eos() const override { return std::nullopt; }
   std::span<const int32_t> end_of_generation() const override { return {}; }
   std::string_view chat_template() const override { return {}; }
   std::string description() const override { return "none (tokenizer.json is missing)"; }

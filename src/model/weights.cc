@@ -2,6 +2,7 @@
 
 #include <ggml.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -48,6 +49,11 @@ bool is_aligned(const Matrix& m) {
 
 constexpr int64_t kRowsPerItem = 64;
 
+// Tensors that only repeat what the configuration says, or that a rope reader takes by itself.
+constexpr std::array<std::string_view, 4> kTables = {"rotary_emb.inv_freq", "rope_freqs.weight",
+                                                     "rope_factors_long.weight",
+                                                     "rope_factors_short.weight"};
+
 }  // namespace
 
 Result<WeightType> parse_weight_type(std::string_view name) {
@@ -59,6 +65,22 @@ Result<WeightType> parse_weight_type(std::string_view name) {
   return invalid_argument("weights: '" + std::string(name) + "' isn't one of " + known);
 }
 
+Status WeightLoader::check_all_used(std::span<const std::string> ignored_prefixes) const {
+  for (std::string_view name : source_.names()) {
+    const bool is_known =
+        used_.contains(name) ||
+        std::any_of(kTables.begin(), kTables.end(),
+                    [&](std::string_view t) { return name.ends_with(t); }) ||
+        std::any_of(ignored_prefixes.begin(), ignored_prefixes.end(),
+                    [&](const std::string& prefix) { return name.starts_with(prefix); });
+    if (!is_known) {
+      return unsupported("tensor " + in_quotes(name) +
+                         " has no place in this model: a part of it would be left out");
+    }
+  }
+  return {};
+}
+
 void WeightLoader::account(uint32_t type, uint64_t bytes, uint64_t parameters) {
   bytes_ += bytes;
   parameters_ += parameters;
@@ -67,6 +89,7 @@ void WeightLoader::account(uint32_t type, uint64_t bytes, uint64_t parameters) {
 
 Result<Matrix> WeightLoader::matrix(std::string_view name, int64_t rows, int64_t cols) {
   KVANT_ASSIGN(const StoredTensor tensor, source_.find(name));
+  used_.emplace(name);
   const bool fits =
       tensor.shape.size() >= 2 && tensor.shape.back() == static_cast<uint64_t>(cols) &&
       num_elements(tensor.shape) == static_cast<uint64_t>(rows) * static_cast<uint64_t>(cols);
@@ -107,6 +130,7 @@ Result<Matrix> WeightLoader::convert(const Matrix& stored, const std::string& wh
 
 Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t size) {
   KVANT_ASSIGN(const StoredTensor tensor, source_.find(name));
+  used_.emplace(name);
   if (num_elements(tensor.shape) != static_cast<uint64_t>(size)) {
     return corrupt(tensor.where + ": shape " + shape_text(tensor.shape) + ", wanted [" +
                    std::to_string(size) + "]");

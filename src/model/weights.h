@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +36,13 @@ class WeightLoader {
   // The same, or empty if there is no such tensor.
   Result<std::vector<float>> optional_vector(std::string_view name, int64_t size);
 
+  // Says that a tensor isn't needed.
+  void skip(std::string_view name) { used_.emplace(name); }
+  // unsupported if the file has a tensor that nothing asked for: the model then has a part that
+  // would be left out. Frequency tables, which the configuration gives as well, and names with an
+  // ignored prefix don't count.
+  Status check_all_used(std::span<const std::string> ignored_prefixes) const;
+
   uint64_t bytes() const { return bytes_; }
   uint64_t parameters() const { return parameters_; }
   const std::map<std::string, int>& types() const { return types_; }
@@ -48,6 +57,7 @@ class WeightLoader {
   uint64_t bytes_ = 0;
   uint64_t parameters_ = 0;
   std::map<std::string, int> types_;
+  std::set<std::string, std::less<>> used_;
 };
 
 }  // namespace kvant

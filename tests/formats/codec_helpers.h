@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,15 @@ inline constexpr uint64_t kTestSeed = 20260101;
 
 using Rows = std::vector<float>;
 
-inline Rows gaussian_rows(int dim, uint64_t seed, float sigma = 1.0f) {
-  Rng rng(seed);
-  Rows rows(static_cast<size_t>(kPageTokens * dim));
-  for (float& x : rows) x = sigma * rng.normal();
+// Standard normal rows. The loops ask for the same ones thousands of times, so they are kept.
+inline const Rows& gaussian_rows(int dim, uint64_t seed) {
+  static std::map<std::pair<int, uint64_t>, Rows> known;
+  Rows& rows = known[{dim, seed}];
+  if (rows.empty()) {
+    Rng rng(seed);
+    rows.resize(static_cast<size_t>(kPageTokens * dim));
+    for (float& x : rows) x = rng.normal();
+  }
   return rows;
 }
 
