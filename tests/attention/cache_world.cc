@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "attention/reference.h"
 #include "base/rng.h"
@@ -81,6 +82,7 @@ Status CacheWorld::try_step(const std::vector<Feed>& feeds, std::vector<Outputs>
     if (l.shares < 0)
       KVANT_TRY(
           cache_->append(layer, batch_rows.k.data(), batch_rows.v.data(), batch_rows.k.data()));
+    if (!attends) continue;
     const auto width = static_cast<size_t>(query_heads(layer) * l.value_dim);
     std::vector<float> out(total * width, 12345.0f);
     const AttentionParams params{.num_query_heads = query_heads(layer),
@@ -112,6 +114,16 @@ Outputs CacheWorld::feed(SequenceId id, uint64_t stream, int64_t end,
     append_outputs(all, out[0]);
   }
   return all;
+}
+
+bool same_bits(const Outputs& a, const Outputs& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].size() != b[i].size()) return false;
+    if (!a[i].empty() && std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0)
+      return false;
+  }
+  return true;
 }
 
 void append_outputs(Outputs& all, const Outputs& more) {

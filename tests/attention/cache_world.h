@@ -68,6 +68,8 @@ class CacheWorld {
   // A stream's rows of positions [begin, end).
   LayerRows rows(uint64_t stream, int layer, int64_t begin, int64_t end) const;
 
+  bool attends = true;  // false: steps append only, and their outputs are empty
+
   // Called in each step after attend() of a layer, with the lengths before the step and the outputs
   // so far.
   std::function<void(int layer, const std::vector<Feed>& feeds, const std::vector<int64_t>& begins,
@@ -79,6 +81,9 @@ class CacheWorld {
   ThreadPool threads_;
   std::unique_ptr<KvCache> cache_;
 };
+
+// True for every bit of every number.
+bool same_bits(const Outputs& a, const Outputs& b);
 
 // Appends `more` to `all`, layer by layer.
 void append_outputs(Outputs& all, const Outputs& more);

@@ -25,9 +25,9 @@ TEST(ExactCache, AnyChunkingGivesTheSameBits) {
   for (const char* format : {"f32", "bf16"}) {
     Outputs first;
     for (const std::vector<int>& chunks : kChunkings) {
-      CacheWorld world(
-          {.cache = {.layers = {make_layer(format, format), make_layer(format, format, 70)}}});
-      const Outputs out = world.feed(world.new_sequence(), 1, 500, chunks);
+      CacheWorld world({.cache = {.layers = {make_layer(format, format, 0, 1, 16, 16),
+                                             make_layer(format, format, 70, 1, 16, 16)}}});
+      const Outputs out = world.feed(world.new_sequence(), 1, 700, chunks);
       if (first.empty()) first = out;
       EXPECT_EQ(out, first) << format << " in chunks of " << chunks[0];
     }
