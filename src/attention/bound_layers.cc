@@ -14,6 +14,9 @@ constexpr int kMaxHeads = 4096;
 constexpr int kMaxDim = 65536;
 constexpr int kMaxLayers = 65536;
 
+// The float kernels take V rows in whole vectors, so that no page row and no accumulator needs padding.
+constexpr int kValueDimMultiple = 16;
+
 std::string layer_name(size_t layer) { return "layer " + std::to_string(layer); }
 
 Status check_page_multiple(const char* name, int tokens) {
@@ -160,6 +163,11 @@ Status bind_layer(const CacheOptions& options, size_t index, const FormatSource&
                                      formats, isa));
   format.exact.key = exact_page_bytes(format.key.exact_type, layer.key_dim);
   if (!format.value_from_key) {
+    if (layer.value_dim % kValueDimMultiple != 0) {
+      return unsupported("values of " + std::to_string(layer.value_dim) +
+                         " channels; the page kernels take multiples of " +
+                         std::to_string(kValueDimMultiple));
+    }
     KVANT_ASSIGN(format.value, bind_side({options, index, Side::kValue, *value, layer.value_dim,
                                           bound.value_artifacts.get()},
                                          formats, isa));
