@@ -23,7 +23,7 @@ inline float saturate(float x) {
 // by zero.
 inline uint16_t store_scale(float scale) {
   const uint16_t stored = f32_to_f16_saturated(scale);
-  return stored == 0 ? uint16_t{1} : stored;
+  return (stored & 0x7fff) == 0 ? uint16_t{1} : stored;  // -0 is a zero too
 }
 
 }  // namespace kvant
