@@ -48,6 +48,23 @@ def gauss_sqnr(rng):
     return lines
 
 
+def nf4_sqnr(rng):
+    """The same for NF4: 16 levels at normal quantiles, made here by the recipe of the QLoRA paper's appendix E."""
+    from statistics import NormalDist
+
+    inv, edge = NormalDist().inv_cdf, 0.9677083
+    positive = [inv(p) for p in np.linspace(edge, 0.5, 9)[:-1]]
+    negative = [-inv(p) for p in np.linspace(edge, 0.5, 8)[:-1]]
+    levels = np.float32(sorted(positive + [0.0] + negative)) / np.float32(max(positive))
+    lines = ["# levels " + " ".join(f"{v:.4f}" for v in levels)]
+    for n in (32, 64, 128, 256):
+        x = rng.standard_normal((400_000 // n, n)).astype(np.float32)
+        s = np.float32(np.float16(np.abs(x).max(1, keepdims=True)))
+        y = levels[np.abs((x / s)[..., None] - levels).argmin(-1)] * s
+        lines.append(f"4 nf4 {n} {10 * np.log10((x**2).sum() / ((x - y) ** 2).sum()):.2f}")
+    return lines
+
+
 def tensor(rng):
     """64 rows of 128: Gaussian, with a channel offset, a token scale and one constant row, as keys have them."""
     x = rng.standard_normal((64, 128)).astype(np.float32)
@@ -116,7 +133,7 @@ def main():
     for bits in (4, 2):
         (out / f"quanto{bits}_g64.txt").write_text(rows_text(quanto_decoded(x, bits, 64)) + "\n")
         (out / f"hqq{bits}_g64.txt").write_text(rows_text(hqq_decoded(x, bits, 64)) + "\n")
-    (out / "gauss_sqnr.txt").write_text("\n".join(gauss_sqnr(rng)) + "\n")
+    (out / "gauss_sqnr.txt").write_text("\n".join(gauss_sqnr(rng) + nf4_sqnr(rng)) + "\n")
 
 
 if __name__ == "__main__":
