@@ -105,6 +105,8 @@ class KvCache {
  public:
   // Checks formats against layers and binds the codecs. `threads` outlives the cache.
   static Result<std::unique_ptr<KvCache>> create(CacheOptions options, ThreadPool& threads);
+  // The same with threads of its own; 0: as many as this process may use.
+  static Result<std::unique_ptr<KvCache>> create(CacheOptions options, int num_threads);
   virtual ~KvCache() = default;
 
   virtual const CacheOptions& options() const = 0;

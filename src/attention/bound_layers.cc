@@ -14,7 +14,8 @@ constexpr int kMaxHeads = 4096;
 constexpr int kMaxDim = 65536;
 constexpr int kMaxLayers = 65536;
 
-// The float kernels take V rows in whole vectors, so that no page row and no accumulator needs padding.
+// The float kernels take V rows in whole vectors, so that no page row and no accumulator needs
+// padding.
 constexpr int kValueDimMultiple = 16;
 
 std::string layer_name(size_t layer) { return "layer " + std::to_string(layer); }

@@ -24,11 +24,11 @@ BlockRange block_range(const StepSequence& item, int64_t block) {
 
 }  // namespace
 
-Result<std::unique_ptr<KvCache>> create_cache(CacheOptions options, ThreadPool& threads,
-                                              const CacheHooks& hooks) {
+Result<std::unique_ptr<KvCacheImpl>> create_cache(CacheOptions options, ThreadPool& threads,
+                                                  const CacheHooks& hooks) {
   auto cache = std::make_unique<KvCacheImpl>(std::move(options), threads, hooks);
   KVANT_TRY(cache->bind(hooks));
-  return std::unique_ptr<KvCache>(std::move(cache));
+  return cache;
 }
 
 KvCacheImpl::KvCacheImpl(CacheOptions options, ThreadPool& threads, const CacheHooks& hooks)

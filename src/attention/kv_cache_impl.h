@@ -22,8 +22,9 @@ struct CacheHooks {
   int fill = -1;  // byte that new slabs and workspaces are filled with; −1: whatever is there
 };
 
-Result<std::unique_ptr<KvCache>> create_cache(CacheOptions options, ThreadPool& threads,
-                                              const CacheHooks& hooks);
+class KvCacheImpl;
+Result<std::unique_ptr<KvCacheImpl>> create_cache(CacheOptions options, ThreadPool& threads,
+                                                  const CacheHooks& hooks);
 
 // plan_cache() with formats of the caller's.
 Result<CachePlan> plan_cache_with(const CacheOptions& options, std::span<const int64_t> lengths,
@@ -33,6 +34,8 @@ class KvCacheImpl final : public KvCache {
  public:
   KvCacheImpl(CacheOptions options, ThreadPool& threads, const CacheHooks& hooks);
   Status bind(const CacheHooks& hooks);
+  // Keeps threads that nobody else does; they outlive everything here that uses them.
+  void adopt(std::unique_ptr<ThreadPool> threads) { own_threads_ = std::move(threads); }
 
   const CacheOptions& options() const override { return options_; }
   Result<SequenceId> create_sequence() override;
@@ -61,6 +64,7 @@ class KvCacheImpl final : public KvCache {
                    PageRecord& out) const;
   bool has_rows(int layer) const { return appended_[static_cast<size_t>(layer)]; }
 
+  std::unique_ptr<ThreadPool> own_threads_;
   CacheOptions options_;
   ThreadPool& threads_;
   BoundLayers bound_;

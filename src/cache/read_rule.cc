@@ -31,7 +31,9 @@ PageCounts peak_pages(const ReadRule& rule, int64_t length, int64_t step_tokens)
   const int64_t held = rule.window == 0 ? pages : with_step(num_pages(rule.window) + 1);
   if (!rule.seals) return {.sealed = 0, .exact = held};
   const int64_t sinks = std::min<int64_t>(rule.sink_pages, held);
-  return {.sealed = held, .exact = std::min(held, sinks + with_step(rule.exact_pages + 1))};
+  const int64_t ever_sealed = std::max<int64_t>(0, pages - rule.sink_pages - rule.exact_pages);
+  return {.sealed = std::min(held, ever_sealed),
+          .exact = std::min(held, sinks + with_step(rule.exact_pages + 1))};
 }
 
 }  // namespace kvant

@@ -10,23 +10,18 @@
 namespace kvant::test {
 namespace {
 
-// A value of about unit size that depends on its coordinates only.
-float value_at(uint64_t stream, uint64_t what, uint64_t position, uint64_t channel) {
-  const uint64_t h = mix64(mix64(mix64(stream * 16 + what) + position) + channel);
-  const auto part = [&](int shift) {
-    return static_cast<float>((h >> shift) & 0xffff) * 0x1p-16f - 0.5f;
-  };
-  return (part(0) + part(16) + part(32) + part(48)) * 1.7f;
-}
-
+// Values of about unit size that depend on their coordinates only.
 std::vector<float> values(uint64_t stream, int layer, int kind, int64_t begin, int64_t end,
                           int width) {
   std::vector<float> out;
   out.reserve(static_cast<size_t>((end - begin) * width));
+  const uint64_t rows_seed = mix64(stream * 4096 + static_cast<uint64_t>(layer * 4 + kind));
   for (int64_t t = begin; t < end; ++t) {
+    const uint64_t row_seed = mix64(rows_seed + static_cast<uint64_t>(t));
     for (int c = 0; c < width; ++c) {
-      out.push_back(value_at(stream, static_cast<uint64_t>(layer * 4 + kind),
-                             static_cast<uint64_t>(t), static_cast<uint64_t>(c)));
+      const uint64_t h = mix64(row_seed + static_cast<uint64_t>(c));
+      const uint64_t sum = (h & 0xffff) + ((h >> 16) & 0xffff) + ((h >> 32) & 0xffff) + (h >> 48);
+      out.push_back((static_cast<float>(sum) * 0x1p-16f - 2.0f) * 1.7f);
     }
   }
   return out;
@@ -36,7 +31,7 @@ std::vector<float> values(uint64_t stream, int layer, int kind, int64_t begin, i
 
 CacheWorld::CacheWorld(WorldOptions options)
     : options_(std::move(options)), threads_(options_.threads) {
-  Result<std::unique_ptr<KvCache>> cache =
+  Result<std::unique_ptr<KvCacheImpl>> cache =
       create_cache(options_.cache, threads_,
                    {.formats = world_formats(), .isa = options_.isa, .fill = options_.fill});
   EXPECT_TRUE(cache.ok()) << cache.status().message();

@@ -105,29 +105,26 @@ TEST_P(EveryFormat, EqualsTheReferenceOnItsOwnRows) {
 
 TEST_P(EveryFormat, ThePlanIsThePoolsOwnCountToTheByte) {
   const FormatLayer one = usual_layer(2);
-  for (const int window : {0, 100}) {
-    for (const int exact_window : {0, 64}) {
-      for (const int sinks : {0, 64, 128}) {
-        CacheOptions options;
-        options.layers = {one.layer, one.layer};
-        options.layers[1].window = window;
-        options.sinks = sinks;
-        options.exact_window = exact_window;
-        CacheWorld world({.cache = options});
-        world.attends = false;
-        const SequenceId ids[] = {world.new_sequence(), world.new_sequence()};
-        for (const int tokens : {64, 135}) {
-          world.step({{ids[0], 1, tokens}, {ids[1], 2, 1}});
-          const std::vector<int64_t> lengths = {world.length(ids[0]), world.length(ids[1])};
-          const CachePlan plan = plan_cache(options, lengths).value();
-          const CacheUsage usage = world.cache().usage();
-          EXPECT_EQ(plan.sealed_bytes, usage.sealed_bytes)
-              << window << " " << exact_window << " " << sinks;
-          EXPECT_EQ(plan.exact_bytes, usage.exact_bytes)
-              << window << " " << exact_window << " " << sinks;
-          EXPECT_EQ(usage.live_bytes, plan.total_bytes());
-        }
-      }
+  struct Case {
+    int window, exact_window, sinks;
+  };
+  for (const Case& c : {Case{0, 0, 64}, Case{100, 0, 0}, Case{0, 64, 128}, Case{100, 64, 64}}) {
+    CacheOptions options;
+    options.layers = {one.layer, one.layer};
+    options.layers[1].window = c.window;
+    options.sinks = c.sinks;
+    options.exact_window = c.exact_window;
+    CacheWorld world({.cache = options});
+    world.attends = false;
+    const SequenceId ids[] = {world.new_sequence(), world.new_sequence()};
+    for (const int tokens : {64, 135}) {
+      world.step({{ids[0], 1, tokens}, {ids[1], 2, 1}});
+      const std::vector<int64_t> lengths = {world.length(ids[0]), world.length(ids[1])};
+      const CachePlan plan = plan_cache(options, lengths).value();
+      const CacheUsage usage = world.cache().usage();
+      EXPECT_EQ(plan.sealed_bytes, usage.sealed_bytes) << c.window << " " << c.exact_window;
+      EXPECT_EQ(plan.exact_bytes, usage.exact_bytes) << c.window << " " << c.exact_window;
+      EXPECT_EQ(usage.live_bytes, plan.total_bytes());
     }
   }
 }
