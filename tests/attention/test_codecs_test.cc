@@ -175,7 +175,7 @@ TEST(TestFormats, AFormatWithoutWhatItNeedsIsRefusedWithTheLayer) {
 
 TEST(TestFormats, MissingPreRopeRowsFailTheAppend) {
   ThreadPool threads(1);
-  auto cache =
+  const std::unique_ptr<KvCache> cache =
       create_cache(one_layer("test_pre_rope", "bf16"), threads, {.formats = test_formats()})
           .value();
   const StepItem item{cache->create_sequence().value(), 1};
