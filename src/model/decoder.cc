@@ -40,7 +40,7 @@ Status Decoder::load_weights(const std::string& where) {
   const LayerLoader outer{spec_, weights};
   KVANT_ASSIGN(embedding_, weights.matrix(spec_.names.weight(Tensor::kEmbedding), spec_.vocab_size,
                                           spec_.hidden_size));
-  if (spec_.tied_embeddings || !weights.has(spec_.names.weight(Tensor::kOutput))) {
+  if (spec_.tied_embeddings) {
     output_.weight = embedding_;
     weights.skip(spec_.names.weight(Tensor::kOutput));
   } else {
@@ -78,6 +78,7 @@ void Decoder::fill_info(const WeightLoader& weights, const std::string& where) {
   info_.path = where;
   info_.architecture = spec_.architecture;
   info_.name = spec_.name;
+  info_.declared_kv = spec_.declared_kv;
   info_.num_layers = static_cast<int>(spec_.layers.size());
   info_.hidden_size = spec_.hidden_size;
   info_.num_query_heads = spec_.num_query_heads;

@@ -59,6 +59,7 @@ struct LatentSpec {
 struct DecoderSpec {
   std::string architecture;  // the family's name
   std::string name;          // the model's own, for people
+  std::string declared_kv;   // as ModelInfo's
   int hidden_size = 0;
   int num_query_heads = 0;
   int vocab_size = 0;

@@ -69,9 +69,8 @@ Status LatentAttention::load(const LayerLoader& loader) {
   KVANT_ASSIGN(latent_down_, loader.linear(Tensor::kLatentDown, static_cast<int64_t>(stream_dim()),
                                            hidden, bias));
   KVANT_ASSIGN(latent_norm_, loader.norm(Tensor::kLatentNorm, spec_.kv_rank));
-  const bool joint = loader.weights.has(loader.spec.names.weight(Tensor::kLatentUp, layer_));
   const bool split = loader.weights.has(loader.spec.names.weight(Tensor::kLatentKeyUp, layer_));
-  KVANT_TRY(split && !joint ? load_split(loader) : load_joint(loader));
+  KVANT_TRY(split ? load_split(loader) : load_joint(loader));
   KVANT_ASSIGN(output_, loader.linear(Tensor::kAttentionOutput, hidden,
                                       static_cast<int64_t>(num_heads() * value_dim()),
                                       loader.spec.attention_output_bias));
@@ -132,6 +131,7 @@ Status LatentAttention::load_joint(const LayerLoader& loader) {
 
 Status LatentAttention::load_split(const LayerLoader& loader) {
   const auto heads = static_cast<int64_t>(num_heads());
+  loader.weights.skip(loader.spec.names.weight(Tensor::kLatentUp, layer_));  // some files have both
   KVANT_ASSIGN(const Linear key,
                loader.linear(Tensor::kLatentKeyUp, heads * spec_.kv_rank, spec_.nope_dim, false));
   KVANT_ASSIGN(const Linear value, loader.linear(Tensor::kLatentValueUp, heads * spec_.value_dim,

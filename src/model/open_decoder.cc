@@ -2,6 +2,7 @@
 
 #include "files/json.h"
 #include "files/safetensors.h"
+#include "model/declared_kv.h"
 #include "model/families.h"
 
 namespace kvant {
@@ -22,6 +23,7 @@ Result<OpenDecoder> open_directory(const std::filesystem::path& path, const Mode
   OpenDecoder out;
   KVANT_ASSIGN(const JsonDocument config, JsonDocument::open(path / "config.json"));
   KVANT_ASSIGN(DecoderSpec spec, read_spec(config.root(), options.context));
+  KVANT_ASSIGN(spec.declared_kv, read_declared_kv(config.root(), path));
   KVANT_ASSIGN(std::unique_ptr<Safetensors> files, Safetensors::open_directory(path));
   KVANT_ASSIGN(out.decoder,
                Decoder::load(std::move(spec), tensor_source(std::move(files), path.string()),
