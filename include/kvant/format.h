@@ -1,10 +1,12 @@
-// Formats: the registry of everything that a K or V page can be stored as, and how a user names them.
+// Formats: the registry of everything that a K or V page can be stored as, and how a user names
+// them.
 //
-// A *format* describes one side (K or V) of one layer. A *pair* names both: `int8_token/int4_token_z_rot`. A *preset*
-// (`int8`, `k8v4`, `int4`, …) is a name whose expansion depends on the model (design rule: anything stored names the
-// expansion, never the preset). The grammar of a format's name is `<kind><bits>_<granularity>[_options]`; options are, in
-// this order, `z` (zero point), `lsq` or `hqq` (how scale and zero point are searched) and `rot` (rotation).
-// Everything here is immutable after start-up and may be used from any thread.
+// A *format* describes one side (K or V) of one layer. A *pair* names both:
+// `int8_token/int4_token_z_rot`. A *preset* (`int8`, `k8v4`, `int4`, …) is a name whose expansion
+// depends on the model; anything stored names the expansion, never the preset. The grammar of a
+// format's name is `<kind><bits>_<granularity>[_options]`; options are, in this order, `z` (zero
+// point), `lsq` or `hqq` (how scale and zero point are searched) and `rot` (rotation). Everything
+// here is immutable after start-up and may be used from any thread.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +42,10 @@ std::string_view scale_source_name(ScaleSource s);
 
 // What a codec needs beside the page's rows (see formats/codec.h).
 struct FormatNeeds {
-  bool pre_rope_rows = false;    // K before RoPE
-  bool previous_layer = false;   // the previous layer's decoded page
-  bool key_rows = false;         // for V: the same page's decoded K
-  bool artifacts = false;        // calibrated tensors
+  bool pre_rope_rows = false;   // K before RoPE
+  bool previous_layer = false;  // the previous layer's decoded page
+  bool key_rows = false;        // for V: the same page's decoded K
+  bool artifacts = false;       // calibrated tensors
 };
 
 // A registered format; also what `kvant formats` prints.
@@ -51,8 +53,9 @@ struct FormatInfo {
   std::string name;
   std::string summary;  // one line
   std::string family;   // the file that defines it: "uniform_int"
-  // The format whose bytes and read path this one shares: formats that differ only in how the encoder searches for scale
-  // and zero point have one layout. Tests of the read path need one format per layout.
+  // The format whose bytes and read path this one shares: formats that differ only in how the
+  // encoder searches for scale and zero point have one layout. Tests of the read path need one
+  // format per layout.
   std::string layout;
   double nominal_bits = 0;
   Granularity granularity = Granularity::kNone;
@@ -73,8 +76,8 @@ std::span<const FormatInfo> all_formats();
 // The format of that exact name; not_found names the closest known ones.
 Result<const FormatInfo*> find_format(std::string_view name);
 
-// Bits per element of one sealed page of `dim` channels, metadata and padding included. unsupported if the format
-// can't store rows of this width (the message says which widths or groups work).
+// Bits per element of one sealed page of `dim` channels, metadata and padding included. unsupported
+// if the format can't store rows of this width (the message says which widths or groups work).
 Result<double> sealed_bits(const FormatInfo& format, Side side, int dim);
 
 // What a preset's choice depends on.
@@ -98,30 +101,32 @@ struct FormatPair {
   std::string name() const { return key == value ? key : key + "/" + value; }
 };
 
-// Parses `int8`, `int8_token`, `int8_token/int4_token_z_rot`: a preset, one format for both sides, or a pair. A preset
-// on one side of the slash means that side of the preset: `int8/int4`.
+// Parses `int8`, `int8_token`, `int8_token/int4_token_z_rot`: a preset, one format for both sides,
+// or a pair. A preset on one side of the slash means that side of the preset: `int8/int4`.
 Result<FormatPair> parse_format_pair(std::string_view text, const ModelTraits& traits);
 
 // What the format resolver must know of a layer.
 struct LayerShape {
   int num_kv_heads = 0;
   int key_dim = 0;
-  int value_dim = 0;        // 0: no V of its own (values are a range of K's stream)
-  int window = 0;           // tokens that a sliding layer sees; 0: all
-  bool quantizable = true;  // false: this layer's stream is kept exact whatever is asked (a latent, for now)
+  int value_dim = 0;  // 0: no V of its own (values are a range of K's stream)
+  int window = 0;     // tokens that a sliding layer sees; 0: all
+  bool quantizable =
+      true;  // false: this layer's stream is kept exact whatever is asked (a latent, for now)
 };
 
 struct ResolvedFormats {
   std::vector<FormatPair> requested;  // one per layer
   std::vector<FormatPair> effective;
-  std::vector<std::string> notes;     // why effective differs, one sentence each; empty if it doesn't
+  std::vector<std::string> notes;  // why effective differs, one sentence each; empty if it doesn't
 };
 
 // Resolves `--kv` and `--kv-layers` for every layer of a model.
-// `overrides` is `;`-separated items `LAYERS=FORMAT` where LAYERS is `0-3`, `7`, `-1` (from the end), `sliding`,
-// `full`, or a comma list of these: "0-1=bf16;28-29=bf16". Ranges that overlap, are reversed or leave the model are
-// errors. A layer that can't take its format is an error when the format was named for it, and falls back to bf16 with a
-// note when a preset or default put it there (never under `strict`).
+// `overrides` is `;`-separated items `LAYERS=FORMAT` where LAYERS is `0-3`, `7`, `-1` (from the
+// end), `sliding`, `full`, or a comma list of these: "0-1=bf16;28-29=bf16". Ranges that overlap,
+// are reversed or leave the model are errors. A layer that can't take its format is an error when
+// the format was named for it, and falls back to bf16 with a note when a preset or default put it
+// there (never under `strict`).
 Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view overrides,
                                         std::span<const LayerShape> layers,
                                         const ModelTraits& traits, bool strict);
