@@ -5,10 +5,9 @@
 // Every operation gives the same bits in every vocabulary; lanes are numbered 0 to 15.
 //
 // The dot product. A vector of codes is 16 lanes of four bytes (a *quad*); a row of integers comes
-// as blocks of 32 bytes
-// ("limbs"), each holding the 16 integers of four quads in whatever arrangement dot() likes.
-// dot(acc, codes, block, j) adds to every lane its four codes times the four integers of quad j,
-// exactly and modulo 2^32. finish() gives the sums for codes from which kCodeBias was subtracted.
+// as "limbs", 8 bytes for every four integers, arranged as dot() likes. dot(acc, codes, limbs) adds
+// to every lane its four codes times those four integers, exactly and modulo 2^32. finish() gives
+// the sums for codes from which kCodeBias was subtracted.
 //
 // The source that includes this defines KVANT_ISA, the namespace: whatever is compiled with an
 // instruction set's flags stays in a namespace of its own.
@@ -158,7 +157,7 @@ KVANT_INLINE F32 butterfly(F32 a) {
     const __m256i upper = _mm256_cmpgt_epi32(_mm256_and_si256(index, _mm256_set1_epi32(kHalf)),
                                              _mm256_setzero_si256());
     const __m256 sign = _mm256_castsi256_ps(_mm256_slli_epi32(upper, 31));
-    const auto stage = [&](__m256 x) __attribute__((always_inline)) {
+    const auto stage = [&](__m256 x) KVANT_INLINE_LAMBDA {
       const __m256 other =
           kHalf == 4 ? _mm256_permute2f128_ps(x, x, 1)
                      : (kHalf == 2 ? _mm256_permute_ps(x, 0x4e) : _mm256_permute_ps(x, 0xb1));
@@ -200,33 +199,43 @@ struct Acc {
 };
 inline constexpr int32_t kCodeBias = 0;
 inline constexpr bool kNeedsDotProducts = false;
+template <int kShift, int kWidth>
+KVANT_INLINE __m256i word_field(__m256i a) {
+  const __m256i shifted = kShift == 0 ? a : _mm256_srli_epi16(a, kShift);
+  return kShift + kWidth == 16 ? shifted
+                               : _mm256_and_si256(shifted, _mm256_set1_epi16((1 << kWidth) - 1));
+}
+// The codes in the kWidth bits of every byte from bit kShift on.
+template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
-  const __m256i low = _mm256_set1_epi16(0xff);
-  return {{_mm256_and_si256(a.lo, low), _mm256_and_si256(a.hi, low)},
-          {_mm256_srli_epi16(a.lo, 8), _mm256_srli_epi16(a.hi, 8)}};
+  return {{word_field<kShift, kWidth>(a.lo), word_field<kShift, kWidth>(a.hi)},
+          {word_field<kShift + 8, kWidth>(a.lo), word_field<kShift + 8, kWidth>(a.hi)}};
 }
 KVANT_INLINE Acc zero_acc() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
 KVANT_INLINE __m256i broadcast_word(const std::byte* p) {
   return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(p)));
 }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* block, int j) {
-  const __m256i even = broadcast_word(block + 8 * j);
-  const __m256i odd = broadcast_word(block + 8 * j + 4);
-  acc.sum.lo = _mm256_add_epi32(acc.sum.lo, _mm256_madd_epi16(codes.even.lo, even));
-  acc.sum.hi = _mm256_add_epi32(acc.sum.hi, _mm256_madd_epi16(codes.even.hi, even));
-  acc.sum.lo = _mm256_add_epi32(acc.sum.lo, _mm256_madd_epi16(codes.odd.lo, odd));
-  acc.sum.hi = _mm256_add_epi32(acc.sum.hi, _mm256_madd_epi16(codes.odd.hi, odd));
+// GCC would sum several products before it adds them to the accumulators, and run out of registers;
+// an empty statement that claims to change them keeps the order.
+KVANT_INLINE void add_pairs(I32& sum, U8 codes, __m256i pair) {
+  sum.lo = _mm256_add_epi32(sum.lo, _mm256_madd_epi16(codes.lo, pair));
+  sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(codes.hi, pair));
+  asm("" : "+x"(sum.lo), "+x"(sum.hi));
+}
+KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
+  add_pairs(acc.sum, codes.even, broadcast_word(limbs));
+  add_pairs(acc.sum, codes.odd, broadcast_word(limbs + 4));
   return acc;
 }
 KVANT_INLINE I32 finish(Acc acc) { return acc.sum; }
-// 16 integers of magnitude ≤ 32639 to one block: per quad the pairs (0, 2) and (1, 3) as 16-bit
+// 16 integers of magnitude ≤ 32639 as limbs: per quad the pairs (0, 2) and (1, 3) as 16-bit
 // integers.
-KVANT_INLINE void store_limbs(std::byte* block, I32 a) {
-  const auto pairs = [](__m256i x) __attribute__((always_inline)) {
+KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
+  const auto pairs = [](__m256i x) KVANT_INLINE_LAMBDA {
     return _mm256_blend_epi16(x, _mm256_slli_epi32(_mm256_shuffle_epi32(x, 0x0e), 16), 0xaa);
   };
   const __m256i both = _mm256_unpacklo_epi64(pairs(a.lo), pairs(a.hi));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(block), _mm256_permute4x64_epi64(both, 0xd8));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(limbs), _mm256_permute4x64_epi64(both, 0xd8));
 }
 
 }  // namespace kvant::KVANT_ISA

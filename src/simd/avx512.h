@@ -142,20 +142,29 @@ using Codes = U8;
 struct Acc {
   I32 high, low;
 };
-KVANT_INLINE Codes split(U8 a) { return a; }
+template <int kShift, int kWidth>
+KVANT_INLINE Codes split(U8 a) {
+  if constexpr (kWidth == 8) {
+    return a;
+  } else {
+    return field<kShift, kWidth>(a);
+  }
+}
 KVANT_INLINE Acc zero_acc() { return {{_mm512_setzero_si512()}, {_mm512_setzero_si512()}}; }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* block, int j) {
-  acc.high.v = _mm512_dpbusd_epi32(acc.high.v, codes.v, broadcast_word(block + 4 * j));
-  acc.low.v = _mm512_dpbusd_epi32(acc.low.v, codes.v, broadcast_word(block + 16 + 4 * j));
+KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
+  acc.high.v = _mm512_dpbusd_epi32(acc.high.v, codes.v, broadcast_word(limbs));
+  acc.low.v = _mm512_dpbusd_epi32(acc.low.v, codes.v, broadcast_word(limbs + 4));
   return acc;
 }
 KVANT_INLINE I32 finish(Acc acc) {
   return {_mm512_add_epi32(_mm512_slli_epi32(acc.high.v, 8), acc.low.v)};
 }
-KVANT_INLINE void store_limbs(std::byte* block, I32 a) {
+KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
   const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(block), _mm512_cvtepi32_epi8(high));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(block + 16), _mm512_cvtepi32_epi8(a.v));
+  const __m128i h = _mm512_cvtepi32_epi8(high);
+  const __m128i l = _mm512_cvtepi32_epi8(a.v);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(limbs), _mm_unpacklo_epi32(h, l));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(limbs + 16), _mm_unpackhi_epi32(h, l));
 }
 
 #else
@@ -167,22 +176,29 @@ struct Codes {
 struct Acc {
   I32 even, odd;
 };
+template <int kShift, int kWidth>
+KVANT_INLINE __m512i word_field(__m512i a) {
+  const __m512i shifted = kShift == 0 ? a : _mm512_srli_epi16(a, kShift);
+  return kShift + kWidth == 16 ? shifted
+                               : _mm512_and_si512(shifted, _mm512_set1_epi16((1 << kWidth) - 1));
+}
+template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
-  return {{_mm512_and_si512(a.v, _mm512_set1_epi16(0xff))}, {_mm512_srli_epi16(a.v, 8)}};
+  return {{word_field<kShift, kWidth>(a.v)}, {word_field<kShift + 8, kWidth>(a.v)}};
 }
 KVANT_INLINE Acc zero_acc() { return {{_mm512_setzero_si512()}, {_mm512_setzero_si512()}}; }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* block, int j) {
-  const __m512i even = _mm512_madd_epi16(codes.even.v, broadcast_word(block + 8 * j));
-  const __m512i odd = _mm512_madd_epi16(codes.odd.v, broadcast_word(block + 8 * j + 4));
+KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
+  const __m512i even = _mm512_madd_epi16(codes.even.v, broadcast_word(limbs));
+  const __m512i odd = _mm512_madd_epi16(codes.odd.v, broadcast_word(limbs + 4));
   return {{_mm512_add_epi32(acc.even.v, even)}, {_mm512_add_epi32(acc.odd.v, odd)}};
 }
 KVANT_INLINE I32 finish(Acc acc) { return add(acc.even, acc.odd); }
 KVANT_INLINE __m256i word_pairs(__m256i x) {
   return _mm256_blend_epi16(x, _mm256_slli_epi32(_mm256_shuffle_epi32(x, 0x0e), 16), 0xaa);
 }
-KVANT_INLINE void store_limbs(std::byte* block, I32 a) {
+KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
   const __m256i both = _mm256_unpacklo_epi64(word_pairs(low_half(a.v)), word_pairs(high_half(a.v)));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(block), _mm256_permute4x64_epi64(both, 0xd8));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(limbs), _mm256_permute4x64_epi64(both, 0xd8));
 }
 
 #endif

@@ -176,7 +176,8 @@ template <int kShift, int kWidth>
 KVANT_INLINE U8 field(U8 a) {
   return each<U8>(
       [](auto x) {
-        return vandq_u8(vshlq_u8(x, vdupq_n_s8(-kShift)), vdupq_n_u8((1 << kWidth) - 1));
+        return vandq_u8(vshlq_u8(x, vdupq_n_s8(-kShift)),
+                        vdupq_n_u8(static_cast<uint8_t>((1 << kWidth) - 1)));
       },
       a);
 }
@@ -188,7 +189,8 @@ KVANT_INLINE U8 shift_left(U8 a, int n) {
 #if defined(__ARM_FEATURE_DOTPROD)
 
 // Signed codes (the unsigned ones minus 128) times both signed limbs of 256·high + low, summed
-// apart. A block is 16 high limbs and 16 low limbs.
+// apart. Four
+// high limbs come before four low ones.
 inline constexpr int32_t kCodeBias = 128;
 inline constexpr bool kNeedsDotProducts = true;
 struct Codes {
@@ -197,19 +199,17 @@ struct Codes {
 struct Acc {
   I32 high, low;
 };
+template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
-  return each<Codes>([](auto x) { return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(0x80))); }, a);
+  const U8 u = field<kShift, kWidth>(a);
+  return each<Codes>([](auto x) { return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(0x80))); }, u);
 }
 KVANT_INLINE Acc zero_acc() { return {set1(int32_t{0}), set1(int32_t{0})}; }
-KVANT_INLINE int8x16_t broadcast_quad(const std::byte* p) {
-  return vreinterpretq_s8_s32(vld1q_dup_s32(reinterpret_cast<const int32_t*>(p)));
-}
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* block, int j) {
-  const int8x16_t high = broadcast_quad(block + 4 * j);
-  const int8x16_t low = broadcast_quad(block + 16 + 4 * j);
+KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
+  const int8x8_t both = vld1_s8(reinterpret_cast<const int8_t*>(limbs));
   for (int i = 0; i < 4; ++i) {
-    acc.high.v[i] = vdotq_s32(acc.high.v[i], codes.v[i], high);
-    acc.low.v[i] = vdotq_s32(acc.low.v[i], codes.v[i], low);
+    acc.high.v[i] = vdotq_lane_s32(acc.high.v[i], codes.v[i], both, 0);
+    acc.low.v[i] = vdotq_lane_s32(acc.low.v[i], codes.v[i], both, 1);
   }
   return acc;
 }
@@ -222,11 +222,13 @@ KVANT_INLINE int8x16_t low_bytes(I32 a) {
   const int16x8_t second = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
   return vcombine_s8(vmovn_s16(first), vmovn_s16(second));
 }
-KVANT_INLINE void store_limbs(std::byte* block, I32 a) {
+KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
   const I32 high =
       each<I32>([](auto x) { return vshrq_n_s32(vaddq_s32(x, vdupq_n_s32(128)), 8); }, a);
-  vst1q_s8(reinterpret_cast<int8_t*>(block), low_bytes(high));
-  vst1q_s8(reinterpret_cast<int8_t*>(block) + 16, low_bytes(a));
+  const int32x4_t h = vreinterpretq_s32_s8(low_bytes(high));
+  const int32x4_t l = vreinterpretq_s32_s8(low_bytes(a));
+  vst1q_s32(reinterpret_cast<int32_t*>(limbs), vzip1q_s32(h, l));
+  vst1q_s32(reinterpret_cast<int32_t*>(limbs + 16), vzip2q_s32(h, l));
 }
 
 #else
@@ -241,10 +243,12 @@ struct Codes {
 struct Acc {
   int32x4_t low[4], high[4];
 };
+template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
+  const U8 u = field<kShift, kWidth>(a);
   Codes codes;
   for (int i = 0; i < 4; ++i) {
-    const uint16x8_t words = vreinterpretq_u16_u8(a.v[i]);
+    const uint16x8_t words = vreinterpretq_u16_u8(u.v[i]);
     codes.even[i] = vreinterpretq_s16_u16(vandq_u16(words, vdupq_n_u16(0xff)));
     codes.odd[i] = vreinterpretq_s16_u16(vshrq_n_u16(words, 8));
   }
@@ -258,9 +262,9 @@ KVANT_INLINE Acc zero_acc() {
 KVANT_INLINE int16x8_t broadcast_pair(const std::byte* p) {
   return vreinterpretq_s16_s32(vld1q_dup_s32(reinterpret_cast<const int32_t*>(p)));
 }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* block, int j) {
-  const int16x8_t even = broadcast_pair(block + 8 * j);
-  const int16x8_t odd = broadcast_pair(block + 8 * j + 4);
+KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
+  const int16x8_t even = broadcast_pair(limbs);
+  const int16x8_t odd = broadcast_pair(limbs + 4);
   for (int i = 0; i < 4; ++i) {
     acc.low[i] = vmlal_s16(acc.low[i], vget_low_s16(codes.even[i]), vget_low_s16(even));
     acc.high[i] = vmlal_high_s16(acc.high[i], codes.even[i], even);
@@ -274,13 +278,13 @@ KVANT_INLINE I32 finish(Acc acc) {
   for (int i = 0; i < 4; ++i) sum.v[i] = vpaddq_s32(acc.low[i], acc.high[i]);
   return sum;
 }
-KVANT_INLINE void store_limbs(std::byte* block, I32 a) {
+KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
   for (int i = 0; i < 4; ++i) {  // quad i: words 0, 2, 1, 3
     const int16x4_t words = vmovn_s32(a.v[i]);
     const int16x4_t pairs = vuzp1_s16(words, words);   // 0 2 0 2
     const int16x4_t others = vuzp2_s16(words, words);  // 1 3 1 3
     const int32x2_t both = vzip1_s32(vreinterpret_s32_s16(pairs), vreinterpret_s32_s16(others));
-    vst1_s32(reinterpret_cast<int32_t*>(block + 8 * i), both);
+    vst1_s32(reinterpret_cast<int32_t*>(limbs + 8 * i), both);
   }
 }
 

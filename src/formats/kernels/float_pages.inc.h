@@ -1,0 +1,148 @@
+// Part of page_kernels.inc.h: pages of floats. Elements are widened exactly and every sum runs over
+// dims or tokens in order, so that the result is the scalar kernel's to the bit.
+namespace kvant::KVANT_ISA {
+namespace {
+
+template <FloatType kType>
+KVANT_INLINE F32 load_as(const std::byte* p) {
+  if constexpr (kType == FloatType::kF16) return load_f16(p);
+  if constexpr (kType == FloatType::kBf16) return load_bf16(p);
+  if constexpr (kType == FloatType::kE4m3) return load_e4m3(p);
+  if constexpr (kType == FloatType::kE5m2) return load_e5m2(p);
+  if constexpr (kType == FloatType::kF32) return load(reinterpret_cast<const float*>(p));
+}
+
+template <FloatType kType>
+constexpr size_t kBytesOf = kType == FloatType::kF32
+                                ? 4
+                                : (kType == FloatType::kF16 || kType == FloatType::kBf16 ? 2 : 1);
+
+// Scales of the 64 tokens; ones where there are none.
+void token_scales(const FloatPage& page, float* out) {
+  if (page.scale != nullptr)
+    return widen(page.scale, kTokens, page.layout == ScaleLayout::kPage, out);
+  for (int t = 0; t < kTokens; t += kLanes) store(out + t, set1(1.0f));
+}
+
+template <FloatType kType>
+void float_key_scores_as(const FloatPage& page, const float* queries, int num_queries,
+                         float* scores, size_t stride) {
+  alignas(64) float scale[kTokens];
+  token_scales(page, scale);
+  const size_t dim = static_cast<size_t>(page.dim);
+  for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
+    constexpr size_t kQueries = block.kQueries;
+    const float* q = queries + static_cast<size_t>(first) * dim;
+    float* out = scores + static_cast<size_t>(first) * stride;
+    for (int t = 0; t < kTokens; t += kLanes) {
+      F32 sum[kQueries];
+      for (F32& s : sum) s = zero();
+      const std::byte* k = page.data + kBytesOf<kType> * static_cast<size_t>(t);
+      const size_t rows = t < page.num_tokens ? dim : 0;
+      for (size_t d = 0; d < rows; ++d, k += kBytesOf<kType> * kTokens) {
+        const F32 x = load_as<kType>(k);
+        for (size_t i = 0; i < kQueries; ++i) sum[i] = fma(set1(q[i * dim + d]), x, sum[i]);
+      }
+      for (size_t i = 0; i < kQueries; ++i) {
+        store(out + i * stride + t,
+              keep_first(mul(sum[i], load(scale + t)), page.num_tokens - t, -kInfinity));
+      }
+    }
+  });
+}
+
+// weights[i][t] = p·scale for kQueries queries; 0 behind the page's last token.
+template <size_t kQueries>
+KVANT_INLINE void float_weights(const FloatPage& page, const float* scale, const float* p,
+                                size_t stride_p, float (&weights)[kQueries][kTokens]) {
+  for (size_t i = 0; i < kQueries; ++i) {
+    for (int t = 0; t < kTokens; t += kLanes) {
+      const F32 w = mul(load(p + i * stride_p + t), load(scale + t));
+      store(weights[i] + t, keep_first(w, page.num_tokens - t, 0.0f));
+    }
+  }
+}
+
+template <FloatType kType>
+void float_value_accumulate_as(const FloatPage& page, const float* p, size_t stride_p,
+                               int num_queries, float* acc, size_t stride_acc) {
+  alignas(64) float scale[kTokens];
+  token_scales(page, scale);
+  const size_t row_bytes = kBytesOf<kType> * static_cast<size_t>(page.dim);
+  for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
+    constexpr size_t kQueries = block.kQueries;
+    alignas(64) float weights[kQueries][kTokens];
+    float_weights(page, scale, p + static_cast<size_t>(first) * stride_p, stride_p, weights);
+    float* out = acc + static_cast<size_t>(first) * stride_acc;
+    for (int c = 0; c < page.dim; c += kLanes, out += kLanes) {
+      F32 sum[kQueries];
+      for (size_t i = 0; i < kQueries; ++i) sum[i] = load(out + i * stride_acc);
+      const std::byte* v = page.data + kBytesOf<kType> * static_cast<size_t>(c);
+      for (int t = 0; t < page.num_tokens; ++t, v += row_bytes) {
+        const F32 x = load_as<kType>(v);
+        for (size_t i = 0; i < kQueries; ++i) sum[i] = fma(set1(weights[i][t]), x, sum[i]);
+      }
+      for (size_t i = 0; i < kQueries; ++i) store(out + i * stride_acc, sum[i]);
+    }
+  });
+}
+
+template <FloatType kType>
+void float_value_from_key_as(const FloatPage& page, int first_channel, int count, const float* p,
+                             size_t stride_p, int num_queries, float* acc, size_t stride_acc) {
+  alignas(64) float scale[kTokens];
+  token_scales(page, scale);
+  const std::byte* rows =
+      page.data + kBytesOf<kType> * kTokens * static_cast<size_t>(first_channel);
+  for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
+    constexpr size_t kQueries = block.kQueries;
+    alignas(64) float weights[kQueries][kTokens];
+    float_weights(page, scale, p + static_cast<size_t>(first) * stride_p, stride_p, weights);
+    float* out = acc + static_cast<size_t>(first) * stride_acc;
+    const std::byte* k = rows;
+    for (int c = 0; c < count; ++c, k += kBytesOf<kType> * kTokens) {
+      F32 lanes[kQueries];
+      for (F32& l : lanes) l = zero();
+      for (int t = 0; t < kTokens; t += kLanes) {
+        const F32 x = keep_first(load_as<kType>(k + kBytesOf<kType> * static_cast<size_t>(t)),
+                                 page.num_tokens - t, 0.0f);
+        for (size_t i = 0; i < kQueries; ++i) lanes[i] = fma(load(weights[i] + t), x, lanes[i]);
+      }
+      for (size_t i = 0; i < kQueries; ++i)
+        out[i * stride_acc + static_cast<size_t>(c)] += reduce_add(lanes[i]);
+    }
+  });
+}
+
+// One instance per FloatType, in its order.
+#define KVANT_FOR_FLOAT_TYPES(f)                                                      \
+  {                                                                                   \
+    f<FloatType::kF32>, f<FloatType::kF16>, f<FloatType::kBf16>, f<FloatType::kE4m3>, \
+        f<FloatType::kE5m2>                                                           \
+  }
+
+void float_key_scores(const FloatPage& page, const float* queries, int num_queries, float* scores,
+                      size_t stride) {
+  constexpr decltype(&float_key_scores) kByType[] = KVANT_FOR_FLOAT_TYPES(float_key_scores_as);
+  kByType[static_cast<size_t>(page.type)](page, queries, num_queries, scores, stride);
+}
+
+void float_value_accumulate(const FloatPage& page, const float* p, size_t stride_p, int num_queries,
+                            float* acc, size_t stride_acc) {
+  constexpr decltype(&float_value_accumulate) kByType[] =
+      KVANT_FOR_FLOAT_TYPES(float_value_accumulate_as);
+  kByType[static_cast<size_t>(page.type)](page, p, stride_p, num_queries, acc, stride_acc);
+}
+
+void float_value_from_key(const FloatPage& page, int first, int count, const float* p,
+                          size_t stride_p, int num_queries, float* acc, size_t stride_acc) {
+  constexpr decltype(&float_value_from_key) kByType[] =
+      KVANT_FOR_FLOAT_TYPES(float_value_from_key_as);
+  kByType[static_cast<size_t>(page.type)](page, first, count, p, stride_p, num_queries, acc,
+                                          stride_acc);
+}
+
+#undef KVANT_FOR_FLOAT_TYPES
+
+}  // namespace
+}  // namespace kvant::KVANT_ISA
