@@ -110,6 +110,39 @@ TEST_P(TinyModelTest, GreedyTokensAreTheSame) {
   }
 }
 
+// Hidden states as bits, in the weights' own types and on a quantized cache where layers allow it.
+TEST_P(TinyModelTest, BitsDependOnNeitherPiecesNorBatchNorThreads) {
+  const Golden& golden = tiny().goldens.back();
+  const ModelOptions options{.invariant = invariant(), .context = golden.context};
+  TestModel one(tiny().path, options, 1);
+  TestModel two(tiny().path, options, 2);
+  ASSERT_TRUE(one.ok() && two.ok());
+  const bool quantizable = one.decoder().info().layer_shapes[0].quantizable;
+  const std::string format = quantizable ? "int8_token" : "bf16";
+  const auto run = [&](TestModel& model, size_t chunk) {
+    auto cache = model.cache(format);
+    return model.feed(*cache, cache->create_sequence().value(), golden.ids, chunk);
+  };
+  const std::vector<float> want = run(one, 0);
+  for (size_t chunk :
+       invariant() ? std::vector<size_t>{1, 7, 64, 128} : std::vector<size_t>{64, 128}) {
+    EXPECT_TRUE(run(one, chunk) == want) << "pieces of " << chunk;
+  }
+  EXPECT_TRUE(run(two, 0) == want) << "two threads";
+
+  auto cache = two.cache(format);
+  std::vector<ForwardItem> batch;
+  size_t rows = 0;
+  for (const Golden& other : tiny().goldens) {
+    batch.push_back({cache->create_sequence().value(), other.ids});
+    rows += other.ids.size();
+  }
+  std::vector<float> hidden(rows * two.hidden_size());
+  ASSERT_TRUE(two.decoder().forward(*cache, batch, hidden.data()).ok());
+  EXPECT_TRUE(std::equal(want.begin(), want.end(), hidden.end() - static_cast<long>(want.size())))
+      << "last of a batch";
+}
+
 INSTANTIATE_TEST_SUITE_P(All, TinyModelTest,
                          ::testing::Combine(::testing::ValuesIn(tiny_models()), ::testing::Bool()),
                          [](const auto& info) {
