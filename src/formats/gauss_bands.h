@@ -38,9 +38,8 @@ inline constexpr GaussRow kGaussRows[] = {
     {2, GridKind::kLeastSquares, {11.46, 10.30, 9.75, 9.48, 9.34}},
 };
 
-// For any row length from 16 to 256: the table, interpolated over log2 of the length. A page-wide
-// grid (longer rows, 8 bits only) takes the noise of a grid over the expected extremes, which fall
-// on about √(2·ln n).
+// For any row length from 16 on: the table, interpolated over log2 of the length. Longer rows (one
+// scale for a page) lose about 0.4 dB per doubling, as the extremes of more values lie further out.
 inline double gauss_db(int bits, GridKind kind, int row_length) {
   for (const GaussRow& row : kGaussRows) {
     if (row.bits != bits || row.kind != kind) continue;
