@@ -63,6 +63,11 @@ Status KvCacheImpl::bind(const CacheHooks& hooks) {
 
 Status KvCacheImpl::preallocate() {
   if (options_.preallocate_tokens == 0) return Status();
+  if (options_.preallocate_tokens > static_cast<uint64_t>(kMaxSequenceTokens)) {
+    return invalid_argument(std::to_string(options_.preallocate_tokens) +
+                            " tokens are to be preallocated; a sequence holds at most " +
+                            std::to_string(kMaxSequenceTokens));
+  }
   for (const PageGroup& group : groups_) {
     const PageCounts counts = peak_pages(
         group.layout.rule, static_cast<int64_t>(options_.preallocate_tokens), kStaticStepTokens);

@@ -12,6 +12,9 @@
 
 namespace kvant {
 
+// Far beyond any model, and small enough that no sum of positions overflows.
+inline constexpr int64_t kMaxSequenceTokens = int64_t{1} << 40;
+
 // What the rule depends on, for one layer group.
 struct ReadRule {
   bool seals = false;   // K or V has a format that encodes; otherwise pages stay exact

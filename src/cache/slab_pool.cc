@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "base/bytes.h"
@@ -20,6 +21,9 @@ constexpr size_t kGrowthDivisor = 32;
 constexpr size_t kMinChunkBytes = 64 << 10;
 constexpr size_t kMaxChunkBytes = 2 << 20;
 constexpr size_t kMaxChunkSlabs = 16;
+
+// Beyond any machine's memory, and far enough from 2^64 for rounding up.
+constexpr uint64_t kMaxPreallocatedBytes = uint64_t{1} << 47;
 
 size_t system_page_bytes() {
   static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -46,7 +50,13 @@ uint32_t SlabPool::add_class(size_t slab_bytes, SlabKind kind) {
 }
 
 Status SlabPool::preallocate(uint32_t slab_class, size_t count) {
-  return count == 0 ? Status() : add_chunk(classes_[slab_class], count);
+  Class& c = classes_[slab_class];
+  const std::optional<uint64_t> bytes = checked_mul(count, c.slab_bytes);
+  if (count > Handle::kMaxSlots - c.backed || !bytes || *bytes > kMaxPreallocatedBytes) {
+    return exhausted("preallocating " + std::to_string(count) + " page slabs of " +
+                     std::to_string(c.slab_bytes) + " bytes is more than a pool serves");
+  }
+  return count == 0 ? Status() : add_chunk(c, count);
 }
 
 Status SlabPool::check_room(std::span<const size_t> counts) const {

@@ -8,9 +8,6 @@
 namespace kvant {
 namespace {
 
-// Far beyond any model, and small enough that no sum of positions overflows.
-constexpr int64_t kMaxLength = int64_t{1} << 40;
-
 const HeldPage* held_page(const StepSequence& item, size_t group, int64_t page) {
   const GroupPages& held = item.sequence->groups[group];
   if (page < held.first_held || page >= static_cast<int64_t>(held.pages.size())) return nullptr;
@@ -36,7 +33,7 @@ Result<std::unique_ptr<Step>> Step::begin(SequenceTable& table, SlabPool& pool,
     }
     if (step->find(item.sequence) >= 0) return invalid_argument(name + " is twice in one step");
     const int64_t end = sequence->length + item.num_tokens;
-    if (end > kMaxLength)
+    if (end > kMaxSequenceTokens)
       return invalid_argument(name + " would hold " + std::to_string(end) + " tokens");
     step->sequences_.push_back({.id = item.sequence,
                                 .sequence = sequence,

@@ -373,6 +373,15 @@ TEST(CacheCases, AStaticCacheServesItsLengthAndNoMore) {
   }
 }
 
+TEST(CacheCases, AStaticCacheThatNoMachineHoldsIsRefused) {
+  ThreadPool threads(1);
+  CacheOptions options = layers({"int8_token", "int8_token"}, {0});
+  options.preallocate_tokens = uint64_t{1} << 63;
+  EXPECT_EQ(KvCache::create(options, threads).status().code(), Code::kInvalidArgument);
+  options.preallocate_tokens = uint64_t{1} << 39;
+  EXPECT_EQ(KvCache::create(options, threads).status().code(), Code::kExhausted);
+}
+
 TEST(CacheCases, RealSizesStayWithinThreePercentOfTheFormula) {
   CacheOptions options;
   for (int i = 0; i < 30; ++i)
