@@ -75,11 +75,29 @@ class StreamDecoder {
 struct ChatMessage {
   std::string role;
   std::string content;
+  // Further members as a JSON object ({"tool_calls": […]}, {"name": …}); a "content" in it, which
+  // may be a list of parts, replaces the text. Empty: none.
+  std::string extra_json = {};
+  bool has_content =
+      true;  // false: the template sees no content member (a message that only calls tools)
+};
+
+struct ChatRequest {
+  std::span<const ChatMessage> messages;
+  bool add_generation_prompt = false;
+  std::string_view bos_token, eos_token;
+  std::string_view tools_json =
+      {};  // a JSON list of tool descriptions; empty: the template sees none
+  std::string_view variables_json =
+      {};           // a JSON object of further variables ({"enable_thinking": false})
+  int64_t now = 0;  // seconds since 1970 that strftime_now() prints; 0: the clock's
 };
 
 // Renders a chat template as Transformers' apply_chat_template does. invalid_argument with the
-// template's own message where it raises one; corrupt with line and construct where it is outside
-// the supported subset of Jinja.
+// template's own message where it raises one, and with line and reason where it goes wrong over
+// these messages; corrupt with line and construct where it is outside the supported subset of
+// Jinja; exhausted where it takes more than a template may.
+Result<std::string> render_chat(std::string_view chat_template, const ChatRequest& request);
 Result<std::string> render_chat(std::string_view chat_template,
                                 std::span<const ChatMessage> messages, bool add_generation_prompt,
                                 std::string_view bos_token, std::string_view eos_token);

@@ -149,6 +149,26 @@ bool is_punctuation(char32_t c) {
   return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;  // Pc Pd Ps Pe Pi Pf Po
 }
 
+bool is_printable(char32_t c) {
+  if (c < 0x7f) return c >= 0x20;
+  const utf8proc_category_t k = category(c);
+  return k != UTF8PROC_CATEGORY_CN && k < UTF8PROC_CATEGORY_ZS;  // behind Zs come Zl Zp Cc Cf Cs Co
+}
+
+bool is_alphabetic(char32_t c) {
+  const utf8proc_category_t k = category(c);
+  return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
+}
+
+char32_t to_upper(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
+}
+char32_t to_lower(char32_t c) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
+bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
+
 std::string normalize(std::string_view text, NormalForm form) {
   if (all_ascii(text)) return std::string(text);
   static constexpr int kOptions[] = {

@@ -46,6 +46,14 @@ bool is_numeric(char32_t c);      // Nd, Nl, No
 bool is_word(char32_t c);         // \w: letters, marks, decimal numbers, connectors, joiners
 bool is_punctuation(char32_t c);  // P*, and ASCII symbols
 
+bool is_printable(
+    char32_t c);  // Python's str.isprintable: no control, format, unassigned, or space but U+0020
+bool is_alphabetic(char32_t c);  // L*
+char32_t to_upper(char32_t c);
+char32_t to_lower(char32_t c);
+bool is_upper(char32_t c);
+bool is_lower(char32_t c);
+
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 std::string normalize(std::string_view text, NormalForm form);
 std::string lowercase(std::string_view text);
