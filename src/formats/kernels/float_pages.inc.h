@@ -24,6 +24,39 @@ void token_scales(const FloatPage& page, float* out) {
   for (int t = 0; t < kTokens; t += kLanes) store(out + t, set1(1.0f));
 }
 
+// The kernels go down a page in columns of 16 elements, a strip of rows at a time, and keep their
+// sums in the output between strips: so the page is read nearly in order. Each step asks for its
+// share of the next strip, as the hardware doesn't follow strides; what it asks for behind the
+// page's end is harmless, and often the next page.
+constexpr int kKeyStrip = 32;  // dims: 4 KiB of bf16, 512 products for each load and store of sums
+constexpr int kValueStrip = 16;  // tokens
+
+KVANT_INLINE void ask_for(const std::byte* strip, size_t strip_bytes, size_t offset) {
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(strip) + strip_bytes + offset));
+}
+
+template <FloatType kType, int kQueries>
+KVANT_INLINE void score_strip(const std::byte* strip, size_t num_dims, int num_tokens,
+                              const float* q, size_t stride_q, bool is_first, float* scores,
+                              size_t stride) {
+  constexpr size_t kRowBytes = kBytesOf<kType> * kTokens;
+  constexpr size_t kColumnBytes = kBytesOf<kType> * kLanes;
+  for (int t = 0; t < num_tokens; t += kLanes) {
+    F32 sum[kQueries];
+    for (size_t i = 0; i < kQueries; ++i)
+      sum[i] = is_first ? zero() : load(scores + i * stride + t);
+    const std::byte* k = strip + kBytesOf<kType> * static_cast<size_t>(t);
+    size_t ahead = static_cast<size_t>(t) / kLanes * kKeyStrip * kColumnBytes;
+    for (size_t d = 0; d < num_dims; ++d, k += kRowBytes, ahead += kColumnBytes) {
+      ask_for(strip, kKeyStrip * kRowBytes, ahead);
+      const F32 x = load_as<kType>(k);
+      for (size_t i = 0; i < kQueries; ++i) sum[i] = fma(set1(q[i * stride_q + d]), x, sum[i]);
+    }
+    for (size_t i = 0; i < kQueries; ++i) store(scores + i * stride + t, sum[i]);
+  }
+}
+
 template <FloatType kType>
 void float_key_scores_as(const FloatPage& page, const float* queries, int num_queries,
                          float* scores, size_t stride) {
@@ -31,21 +64,18 @@ void float_key_scores_as(const FloatPage& page, const float* queries, int num_qu
   token_scales(page, scale);
   const size_t dim = static_cast<size_t>(page.dim);
   for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
-    constexpr size_t kQueries = block.kQueries;
     const float* q = queries + static_cast<size_t>(first) * dim;
     float* out = scores + static_cast<size_t>(first) * stride;
-    for (int t = 0; t < kTokens; t += kLanes) {
-      F32 sum[kQueries];
-      for (F32& s : sum) s = zero();
-      const std::byte* k = page.data + kBytesOf<kType> * static_cast<size_t>(t);
-      const size_t rows = t < page.num_tokens ? dim : 0;
-      for (size_t d = 0; d < rows; ++d, k += kBytesOf<kType> * kTokens) {
-        const F32 x = load_as<kType>(k);
-        for (size_t i = 0; i < kQueries; ++i) sum[i] = fma(set1(q[i * dim + d]), x, sum[i]);
-      }
-      for (size_t i = 0; i < kQueries; ++i) {
-        store(out + i * stride + t,
-              keep_first(mul(sum[i], load(scale + t)), page.num_tokens - t, -kInfinity));
+    const std::byte* strip = page.data;
+    for (size_t d = 0; d < dim; d += kKeyStrip, strip += kBytesOf<kType> * kTokens * kKeyStrip) {
+      score_strip<kType, block.kQueries>(strip, dim - d < kKeyStrip ? dim - d : kKeyStrip,
+                                         page.num_tokens, q + d, dim, d == 0, out, stride);
+    }
+    for (size_t i = 0; i < block.kQueries; ++i) {
+      for (int t = 0; t < kTokens; t += kLanes) {
+        const F32 score =
+            t < page.num_tokens ? mul(load(out + i * stride + t), load(scale + t)) : zero();
+        store(out + i * stride + t, keep_first(score, page.num_tokens - t, -kInfinity));
       }
     }
   });
@@ -63,26 +93,41 @@ KVANT_INLINE void float_weights(const FloatPage& page, const float* scale, const
   }
 }
 
+// Tokens [0, num_tokens) of a strip of at most kValueStrip; weights are kTokens apart.
+template <FloatType kType, int kQueries>
+KVANT_INLINE void accumulate_strip(const std::byte* strip, int dim, int num_tokens,
+                                   const float* weights, float* acc, size_t stride_acc) {
+  const size_t row_bytes = kBytesOf<kType> * static_cast<size_t>(dim);
+  size_t ahead = 0;
+  for (int c = 0; c < dim; c += kLanes, acc += kLanes) {
+    F32 sum[kQueries];
+    for (size_t i = 0; i < kQueries; ++i) sum[i] = load(acc + i * stride_acc);
+    const std::byte* v = strip + kBytesOf<kType> * static_cast<size_t>(c);
+    for (int t = 0; t < num_tokens; ++t, v += row_bytes, ahead += kBytesOf<kType> * kLanes) {
+      ask_for(strip, kValueStrip * row_bytes, ahead);
+      const F32 x = load_as<kType>(v);
+      for (int i = 0; i < kQueries; ++i) sum[i] = fma(set1(weights[i * kTokens + t]), x, sum[i]);
+    }
+    for (size_t i = 0; i < kQueries; ++i) store(acc + i * stride_acc, sum[i]);
+  }
+}
+
 template <FloatType kType>
 void float_value_accumulate_as(const FloatPage& page, const float* p, size_t stride_p,
                                int num_queries, float* acc, size_t stride_acc) {
   alignas(64) float scale[kTokens];
   token_scales(page, scale);
-  const size_t row_bytes = kBytesOf<kType> * static_cast<size_t>(page.dim);
+  const size_t strip_bytes = kBytesOf<kType> * static_cast<size_t>(page.dim) * kValueStrip;
   for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
-    constexpr size_t kQueries = block.kQueries;
-    alignas(64) float weights[kQueries][kTokens];
+    alignas(64) float weights[block.kQueries][kTokens];
     float_weights(page, scale, p + static_cast<size_t>(first) * stride_p, stride_p, weights);
     float* out = acc + static_cast<size_t>(first) * stride_acc;
-    for (int c = 0; c < page.dim; c += kLanes, out += kLanes) {
-      F32 sum[kQueries];
-      for (size_t i = 0; i < kQueries; ++i) sum[i] = load(out + i * stride_acc);
-      const std::byte* v = page.data + kBytesOf<kType> * static_cast<size_t>(c);
-      for (int t = 0; t < page.num_tokens; ++t, v += row_bytes) {
-        const F32 x = load_as<kType>(v);
-        for (size_t i = 0; i < kQueries; ++i) sum[i] = fma(set1(weights[i][t]), x, sum[i]);
-      }
-      for (size_t i = 0; i < kQueries; ++i) store(out + i * stride_acc, sum[i]);
+    const std::byte* strip = page.data;
+    for (int t = 0; t < page.num_tokens; t += kValueStrip, strip += strip_bytes) {
+      const int rest = page.num_tokens - t;
+      accumulate_strip<kType, block.kQueries>(strip, page.dim,
+                                              rest < kValueStrip ? rest : kValueStrip,
+                                              weights[0] + t, out, stride_acc);
     }
   });
 }
