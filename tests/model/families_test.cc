@@ -150,6 +150,16 @@ INSTANTIATE_TEST_SUITE_P(All, TinyModelTest,
                                   (std::get<1>(info.param) ? "_invariant" : "");
                          });
 
+TEST(ModelLoad, TakesEveryTinyModelWithItsTokenizerOrNone) {
+  ThreadPool threads(1);
+  for (const TinyModel& tiny : tiny_models()) {
+    const auto model = Model::load(tiny.path, {}, threads);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    EXPECT_EQ((*model)->tokenizer().vocab_size() > 0, tiny.path.extension() == ".gguf")
+        << tiny.name;
+  }
+}
+
 TEST(FamilyRegistry, EveryFamilyHasATinyModel) {
   std::vector<std::string> seen;
   for (const TinyModel& tiny : tiny_models()) {
