@@ -124,13 +124,16 @@ KVANT_INLINE __m256i load16(const void* p) {
 KVANT_INLINE __m128i load8(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
-KVANT_INLINE F32 load_f16(const void* p) { return from_f16(load16(p)); }
+KVANT_INLINE F32 load_f16(const void* p) {
+  const auto* halves = static_cast<const uint16_t*>(p);
+  return {_mm256_cvtph_ps(load8(halves)), _mm256_cvtph_ps(load8(halves + 8))};
+}
+KVANT_INLINE __m256 from_bf16(__m128i h) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
 KVANT_INLINE F32 load_bf16(const void* p) {
-  const __m256i h = load16(p);
-  return {
-      _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(h)), 16)),
-      _mm256_castsi256_ps(
-          _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm256_extracti128_si256(h, 1)), 16))};
+  const auto* halves = static_cast<const uint16_t*>(p);
+  return {from_bf16(load8(halves)), from_bf16(load8(halves + 8))};
 }
 // Sign-extended to 16 bits and shifted by 7, an E4M3 byte is a binary16 of 2^-8 its value, but for
 // a copy of the sign in bit 14. NaN codes become all ones, a binary16 NaN.
