@@ -18,7 +18,7 @@ inline constexpr float kTinyMax = 0x1p-100f;
 // r^7/7!.
 inline constexpr float kExpLowest = -87.0f;  // e^−87 is still a normal number; below it exp is 0
 inline constexpr float kLog2E = 0x1.715476p+0f;
-inline constexpr float kLn2High = 0x1.62ep-1f;  // 11 significant bits: n·kLn2High is exact
+inline constexpr float kLn2High = 0x1.62ep-1f;  // 12 significant bits: n·kLn2High is exact
 inline constexpr float kLn2Low = 0x1.0bfbe8p-15f;
 inline constexpr float kExpSeries[8] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24,
                                         1.0f / 6,    0.5f,       1.0f,       1.0f};
