@@ -1,0 +1,135 @@
+// What a row computes doesn't depend on its batch, on the threads, or on how a prompt was cut, to
+// the bit: on a tiny model with every format that its heads can be stored in.
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+#include "kvant/format.h"
+#include "model_harness.h"
+
+namespace kvant {
+namespace {
+
+const std::filesystem::path kLlama = std::filesystem::path(KVANT_TEST_DATA) / "models" / "llama";
+
+std::vector<int32_t> tokens(size_t n, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<int32_t> out(n);
+  for (int32_t& t : out) t = static_cast<int32_t>(rng.below(288));
+  return out;
+}
+
+// Formats that serve K and V of 16 channels.
+std::vector<std::string> formats() {
+  std::vector<std::string> out;
+  for (const FormatInfo& format : all_formats()) {
+    if (format.for_keys && format.for_values && sealed_bits(format, Side::kKey, 16).ok() &&
+        sealed_bits(format, Side::kValue, 16).ok() && format.scale_source != ScaleSource::kGiven) {
+      out.push_back(format.name);
+    }
+  }
+  return out;
+}
+
+class DecoderBits : public ::testing::TestWithParam<std::string> {
+ protected:
+  // Hidden states of one prompt alone in a fresh cache.
+  std::vector<float> alone(TestModel& model, const std::vector<int32_t>& prompt, size_t chunk = 0) {
+    auto cache = model.cache(GetParam());
+    return model.feed(*cache, cache->create_sequence().value(), prompt, chunk);
+  }
+};
+
+TEST_P(DecoderBits, APromptIsTheSameInABatchOfNine) {
+  TestModel model(kLlama, {});
+  auto cache = model.cache(GetParam());
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<ForwardItem> items;
+  size_t total = 0;
+  for (size_t i = 0; i < 9; ++i)
+    prompts.push_back(tokens(std::vector<size_t>{200, 1, 64, 65, 63, 128, 7, 130, 190}[i], i));
+  for (const auto& prompt : prompts) {
+    items.push_back({cache->create_sequence().value(), prompt});
+    total += prompt.size();
+  }
+  std::vector<float> hidden(total * model.hidden_size());
+  const Status status = model.decoder().forward(*cache, items, hidden.data());
+  ASSERT_TRUE(status.ok()) << status.message();
+  size_t at = 0;
+  for (const auto& prompt : prompts) {
+    const std::vector<float> want = alone(model, prompt);
+    for (size_t i = 0; i < want.size(); ++i)
+      ASSERT_EQ(hidden[at + i], want[i]) << prompt.size() << " tokens";
+    at += want.size();
+  }
+}
+
+TEST_P(DecoderBits, OneThreadAndTwoGiveTheSame) {
+  TestModel one(kLlama, {}, 1);
+  TestModel two(kLlama, {}, 2);
+  EXPECT_EQ(alone(one, tokens(200, 3)), alone(two, tokens(200, 3)));
+}
+
+TEST_P(DecoderBits, PageAlignedChunksGiveTheSame) {
+  TestModel model(kLlama, {});
+  const std::vector<int32_t> prompt = tokens(230, 4);
+  const std::vector<float> whole = alone(model, prompt);
+  EXPECT_EQ(alone(model, prompt, 64), whole);
+  EXPECT_EQ(alone(model, prompt, 128), whole);
+}
+
+TEST_P(DecoderBits, AnyChunksGiveTheSameWhenInvariant) {
+  TestModel model(kLlama, {.invariant = true});
+  const std::vector<int32_t> prompt = tokens(230, 5);
+  const std::vector<float> whole = alone(model, prompt);
+  for (size_t chunk : {1, 7, 100})
+    EXPECT_EQ(alone(model, prompt, chunk), whole) << "chunks of " << chunk;
+}
+
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
+INSTANTIATE_TEST_SUITE_P(Formats, DecoderBits, ::testing::ValuesIn(formats()), test_name);
+
+TEST(Decoder, ATokenOutsideTheVocabularyIsRefusedAndNothingChanges) {
+  TestModel model(kLlama, {});
+  auto cache = model.cache("bf16");
+  const SequenceId sequence = cache->create_sequence().value();
+  std::vector<float> hidden(model.hidden_size());
+  for (int32_t token : {-1, 288}) {
+    const ForwardItem item{sequence, {&token, 1}};
+    EXPECT_EQ(model.decoder().forward(*cache, {&item, 1}, hidden.data()).code(),
+              Code::kInvalidArgument);
+  }
+  EXPECT_EQ(cache->length(sequence).value(), 0);
+}
+
+TEST(Decoder, WeightTypesOnTheCommandLineAreKnown) {
+  EXPECT_EQ(parse_weight_type("q8_0").value(), WeightType::kQ8_0);
+  EXPECT_EQ(parse_weight_type("int8").status().message(),
+            "weights: 'int8' isn't one of native, f32, bf16, q8_0, q4_0");
+}
+
+TEST(Decoder, EveryWeightTypeStaysCloseToFloat32) {
+  TestModel reference(kLlama, {.weights = WeightType::kF32});
+  auto cache = reference.cache("f32");
+  const std::vector<int32_t> prompt = tokens(70, 6);
+  const std::vector<float> want = reference.feed(*cache, cache->create_sequence().value(), prompt);
+  double size = 0;
+  for (float x : want) size += static_cast<double>(x) * x;
+  // Relative error of hidden states after three layers: rounding of weights and activations to
+  // bf16, 8 and 4 bits.
+  const std::pair<WeightType, double> bounds[] = {{WeightType::kNative, 0.02},
+                                                  {WeightType::kBf16, 0.02},
+                                                  {WeightType::kQ8_0, 0.15},
+                                                  {WeightType::kQ4_0, 1.0}};
+  for (const auto& [type, bound] : bounds) {
+    TestModel model(kLlama, {.weights = type});
+    auto kv = model.cache("f32");
+    const std::vector<float> got = model.feed(*kv, kv->create_sequence().value(), prompt);
+    double error = 0;
+    for (size_t i = 0; i < got.size(); ++i)
+      error += std::pow(static_cast<double>(got[i]) - want[i], 2);
+    EXPECT_LT(std::sqrt(error / size), bound) << static_cast<int>(type);
+  }
+}
+
+}  // namespace
+}  // namespace kvant

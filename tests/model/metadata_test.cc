@@ -1,0 +1,127 @@
+// Metadata that lies or lacks something, beyond the cases of configs_test: sizes, GGUF keys,
+// tensors that nothing uses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "../files/gguf_builder.h"
+#include "../files/temp_file.h"
+#include "model/families.h"
+#include "model/open_decoder.h"
+
+namespace kvant {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A Llama configuration of 2 layers, hidden 48, 4 heads; `fields` come first and so may not repeat
+// these.
+std::string llama(const std::string& fields,
+                  const std::string& heads = R"("num_attention_heads":4,)") {
+  return R"({"model_type":"llama","hidden_size":48,"num_hidden_layers":2,"intermediate_size":96,"vocab_size":100,)" +
+         heads + fields + R"("rms_norm_eps":1e-5})";
+}
+
+Result<DecoderSpec> spec_of(const std::string& json, int64_t context = 0) {
+  auto document = JsonDocument::parse(json, "config.json");
+  if (!document.ok()) return document.status();
+  return read_spec(document->root(), context);
+}
+
+std::string refusal(const std::string& json) {
+  auto spec = spec_of(json);
+  EXPECT_FALSE(spec.ok());
+  return spec.status().message();
+}
+
+TEST(HfConfig, WrongScalingsAreNamed) {
+  EXPECT_THAT(refusal(llama(R"("rope_scaling":{"rope_type":"linear","factor":0},)")),
+              HasSubstr("factor"));
+  EXPECT_THAT(refusal(llama(R"("rope_scaling":{"rope_type":"llama3","factor":2},)")),
+              HasSubstr("original_max_position_embeddings"));
+  EXPECT_THAT(refusal(llama(R"("rope_scaling":[1],)")),
+              HasSubstr("rope_scaling: [1], wanted an object"));
+}
+
+TEST(HfConfig, AbsurdSizesAreRefusedBeforeAnythingIsAllocated) {
+  EXPECT_THAT(refusal(R"({"model_type":"llama","hidden_size":1e15})"), HasSubstr("hidden_size"));
+  EXPECT_THAT(refusal(llama(R"("max_position_embeddings":-4,)")),
+              HasSubstr("max_position_embeddings: -4"));
+}
+
+TEST(HfConfig, LongropeTakesTheFactorsOfTheContextAskedFor) {
+  const std::string config = llama(
+      R"("max_position_embeddings":256,"original_max_position_embeddings":64,"rope_scaling":{"type":"longrope",)"
+      R"("short_factor":[1,1,1,1,1,1],"long_factor":[2,2,2,2,2,2]},)");
+  auto near = spec_of(config, 64);
+  auto far = spec_of(config, 65);
+  ASSERT_TRUE(near.ok() && far.ok()) << near.status().message();
+  EXPECT_EQ(near->ropes[0].inv_freq[0], 1.0f);
+  EXPECT_EQ(far->ropes[0].inv_freq[0], 0.5f);
+  EXPECT_EQ(near->max_positions, 64);
+  EXPECT_EQ(far->max_positions, 256);
+}
+
+class GgufConfig : public ::testing::Test {
+ protected:
+  std::string refusal(GgufBuilder& builder) {
+    builder.tensor("token_embd.weight", 0, {8, 4}, std::string(128, '\0'));
+    auto file = GgufFile::open(folder_.write("m.gguf", builder.bytes()));
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    auto spec = read_spec(**file, 0);
+    EXPECT_FALSE(spec.ok());
+    return spec.status().message();
+  }
+  TempFolder folder_;
+};
+
+TEST_F(GgufConfig, MissingAndWrongKeysAreNamed) {
+  GgufBuilder empty;
+  EXPECT_THAT(refusal(empty), HasSubstr("general.architecture is missing"));
+  GgufBuilder unknown;
+  unknown.string("general.architecture", "rwkv9");
+  EXPECT_THAT(refusal(unknown), HasSubstr("model type 'rwkv9' isn't known; known are "));
+  GgufBuilder missing;
+  missing.string("general.architecture", "llama").u32("llama.embedding_length", 8);
+  EXPECT_THAT(refusal(missing), HasSubstr("m.gguf: llama.attention.head_count is missing"));
+  GgufBuilder wrong;
+  wrong.string("general.architecture", "llama").string("llama.embedding_length", "8");
+  EXPECT_THAT(refusal(wrong), HasSubstr("m.gguf: llama.embedding_length isn't an integer"));
+  GgufBuilder zero;
+  zero.string("general.architecture", "llama")
+      .u32("llama.embedding_length", 8)
+      .u32("llama.attention.head_count", 0);
+  EXPECT_THAT(refusal(zero), HasSubstr("llama.attention.head_count: 0, wanted 1 to"));
+}
+
+// A tiny model with another number of layers or width in its configuration.
+class DamagedModel : public ::testing::Test {
+ protected:
+  std::string refusal(const std::string& what, const std::string& with) {
+    namespace fs = std::filesystem;
+    const fs::path source = fs::path(KVANT_TEST_DATA) / "models" / "llama-rope3";
+    std::ifstream in(source / "config.json");
+    std::string config((std::istreambuf_iterator<char>(in)), {});
+    const size_t at = config.find(what);
+    EXPECT_NE(at, std::string::npos);
+    folder_.write("config.json", config.replace(at, what.size(), with));
+    fs::copy(source / "model.safetensors", folder_.path(), fs::copy_options::overwrite_existing);
+    auto opened = open_decoder(folder_.path(), {}, threads_);
+    EXPECT_FALSE(opened.ok());
+    return opened.status().message();
+  }
+  TempFolder folder_;
+  ThreadPool threads_{1};
+};
+
+TEST_F(DamagedModel, ATensorThatNothingUsesIsNamed) {
+  EXPECT_THAT(refusal(R"("num_hidden_layers": 3)", R"("num_hidden_layers": 2)"),
+              HasSubstr("tensor 'model.layers.2."));
+}
+
+TEST(OpenDecoder, AMissingPathIsNotFound) {
+  ThreadPool threads(1);
+  EXPECT_EQ(open_decoder("/nonexistent/model", {}, threads).status().code(), Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace kvant
