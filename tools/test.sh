@@ -55,11 +55,11 @@ build release
 run_ctest release
 
 say "address and undefined-behaviour sanitizers"
-build asan-ubsan
+build asan-ubsan --target tests_fast
 run_ctest asan-ubsan -L fast
 
 say "thread sanitizer"
-build tsan
+build tsan --target tests_threads
 run_ctest tsan -L threads
 
 say "NEON, under qemu"
