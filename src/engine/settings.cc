@@ -1,0 +1,208 @@
+#include "engine/settings.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace kvant {
+namespace {
+
+using S = Settings;
+using G = OptionGroup;
+
+constexpr std::string_view kSweep = "bf16,int8,k8v4,int4,int3,int2,fp8,kivi4,kivi2";
+constexpr double kManyTokens = 1 << 24;
+
+// clang-format off
+const OptionSpec kSpecs[] = {
+  {G::kCache, "kv", "FORMAT", "bf16", "how K and V are stored: a preset (int8, k8v4, int4, int3, int2, fp8, kivi4, kivi2), a format, or K/V apart by a slash", &S::kv},
+  {G::kManyFormats, "kv", "A,B,C", kSweep, "the formats to compare, by comma; each is a preset, a format, or K/V", &S::kv},
+  {G::kCache, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8;sliding=bf16\"", &S::kv_layers},
+  {G::kCache, "sinks", "N", "64", "tokens at the start that stay exact, a multiple of 64", &S::sinks, 0, kManyTokens, 64},
+  {G::kCache, "exact-window", "W", "0", "recent tokens that stay exact beside the open page, a multiple of 64", &S::exact_window, 0, kManyTokens, 64},
+  {G::kCache, "rotation-seed", "N", "0", "seed of the rotations of _rot formats", &S::rotation_seed, 0, 9e15},
+  {G::kCache, "strict", "", "", "an error, not a note, where a layer can't have the format asked for", &S::strict},
+
+  {G::kModel, "weights", "TYPE", "native", "store weights as native, f32, bf16, q8_0 or q4_0; independent of the cache", &S::weights},
+  {G::kModel, "invariant", "", "", "the few-row path everywhere: any --chunk gives the same bits, more slowly", &S::invariant},
+  {G::kModel, "v,verbose", "", "", "print the formats of every layer at the start", &S::verbose},
+  {G::kThreads, "threads", "N", "", "threads to compute with (default: all processors this process may use)", &S::threads, 1, 1024},
+
+  {G::kText, "text", "FILE", "", "the text to read (default: a sample that is built in)", &S::text_file},
+  {G::kText, "ids-file", "FILE", "", "token ids to run instead of a text, from a file", &S::ids_file},
+  {G::kText, "context", "N", "2048", "tokens of the text to run", &S::context, 2, kManyTokens},
+  {G::kMeasure, "chunk", "N", "512", "tokens per prefill step, a multiple of 64 (any number with --invariant)", &S::chunk, 1, kManyTokens},
+  {G::kCompare, "no-speed", "", "", "leave out the timings", &S::no_speed},
+  {G::kCompare, "decode-steps", "N", "24", "tokens to time for the decode speed", &S::decode_steps, 1, 4096},
+  {G::kCompare, "max-kld", "X", "0.005", "recommend a format only if its mean KL divergence stays below", &S::max_kld, 0, 1e6},
+  {G::kCompare, "max-kld-p99", "X", "0.05", "... and its 99th percentile below", &S::max_kld_p99, 0, 1e6},
+  {G::kCompare, "min-top1", "X", "0.95", "... and it agrees with BF16 on the best token at least this often", &S::min_top1, 0, 1},
+  {G::kPerplexity, "no-baseline", "", "", "leave out the BF16 run that the KL divergence needs", &S::no_baseline},
+
+  {G::kPrompt, "p,prompt", "TEXT", "", "the prompt", &S::prompt},
+  {G::kPrompt, "prompt-file", "FILE", "", "the prompt, read from a file", &S::prompt_file},
+  {G::kPrompt, "chat", "", "", "put the prompt into the model's chat template", &S::chat},
+  {G::kChat, "system", "TEXT", "", "a system message", &S::system},
+  {G::kSampling, "n,max-tokens", "N", "128", "tokens to generate at most", &S::max_tokens, 1, kManyTokens},
+  {G::kSampling, "context", "N", "", "tokens that the cache may hold (default: what the model allows)", &S::context, 2, kManyTokens},
+  {G::kSampling, "temperature", "T", "0", "0 takes the best token, more makes rarer ones likelier", &S::temperature, 0, 100},
+  {G::kSampling, "top-k", "K", "", "sample among the K best tokens", &S::top_k, 1, 1e9},
+  {G::kSampling, "top-p", "P", "1", "sample among the best tokens that together have this probability", &S::top_p, 1e-9, 1},
+  {G::kSampling, "min-p", "P", "0", "drop tokens less likely than P times the best one", &S::min_p, 0, 0.999999},
+  {G::kSampling, "repeat-penalty", "R", "1", "divide the logits of tokens already seen by R", &S::repeat_penalty, 1e-3, 10},
+  {G::kSampling, "seed", "N", "0", "seed of the sampling", &S::seed, 0, 9e15},
+  {G::kSampling, "stop", "TEXT", "", "end at this text; may be given several times", &S::stop},
+  {G::kSampling, "ignore-end", "", "", "go on after the model's end token", &S::ignore_end},
+
+  {G::kLogits, "ids", "1,2,3", "", "token ids to run", &S::ids},
+  {G::kLogits, "ids-file", "FILE", "", "token ids to run, from a file", &S::ids_file},
+  {G::kLogits, "p,prompt", "TEXT", "", "text to run", &S::prompt},
+  {G::kLogits, "prompt-file", "FILE", "", "text to run, from a file", &S::prompt_file},
+  {G::kLogits, "out", "FILE", "", "where to write the float32 array [tokens, vocabulary], as .npy", &S::out},
+  {G::kTokenize, "text", "TEXT", "", "the text", &S::text},
+  {G::kTokenize, "text-file", "FILE", "", "the text, read from a file", &S::text_file},
+  {G::kTokenize, "no-special", "", "", "don't add the BOS token and the like", &S::no_special},
+  {G::kDetokenize, "ids", "1,2,3", "", "the token ids", &S::ids},
+  {G::kDetokenize, "ids-file", "FILE", "", "the token ids, read from a file", &S::ids_file},
+  {G::kDetokenize, "keep-special", "", "", "print special tokens too", &S::keep_special},
+
+  {G::kBench, "kv", "A,B,C", "f32,bf16,int8,k8v4,int4,fp8", "the formats to time, by comma", &S::kv},
+  {G::kBench, "heads", "N", "9", "query heads", &S::heads, 1, 1024},
+  {G::kBench, "kv-heads", "N", "3", "KV heads; they divide the query heads", &S::kv_heads, 1, 1024},
+  {G::kBench, "dim", "D", "64", "channels of a head", &S::dim, 16, 1024},
+  {G::kBench, "tokens", "N", "4096", "tokens in the cache", &S::tokens, 65, kManyTokens},
+  {G::kBench, "queries", "N", "1", "query tokens of one step: 1 times decode, more time prefill", &S::queries, 1, 65536},
+  {G::kBench, "layers", "N", "8", "layers that take turns, so that a page isn't read from a core's own cache", &S::layers, 1, 1024},
+  {G::kBench, "repeats", "N", "21", "rounds; the median is printed", &S::repeats, 3, 100000},
+  {G::kBench, "no-peers", "", "", "leave out ggml's own attention", &S::no_peers},
+
+  {G::kJson, "json", "[FILE]", "", "write JSON to FILE, or to the output without one", &S::json, 0, 0, 0, true},
+  {G::kCsv, "csv", "[FILE]", "", "write CSV to FILE, or to the output without one", &S::csv, 0, 0, 0, true},
+};
+// clang-format on
+
+constexpr std::string_view kGroupTitles[] = {
+    "Cache",    "Cache",     "Model",     "Text",      "Prompt", "Prompt",
+    "Sampling", "Measuring", "Measuring", "Measuring", "Input",  "Input",
+    "Input",    "Shape",     "Model",     "Output",    "Output"};
+
+// Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+Status bad_number(const OptionSpec& spec, std::string_view value, std::string_view kind) {
+  return invalid_argument(fmt::format("--{} {}: wanted {} from {} to {}", spec.long_name(), value,
+                                      kind, spec.low, spec.high));
+}
+
+struct Assign {
+  Settings& settings;
+  const OptionSpec& spec;
+  std::string_view value;
+
+  Status operator()(bool Settings::*field) const {
+    settings.*field = true;
+    return {};
+  }
+  Status operator()(int64_t Settings::*field) const {
+    const std::optional<int64_t> n = parse_number<int64_t>(value);
+    if (!n || static_cast<double>(*n) < spec.low || static_cast<double>(*n) > spec.high) {
+      return bad_number(spec, value, "a whole number");
+    }
+    if (spec.multiple > 0 && *n % spec.multiple != 0) {
+      return invalid_argument(
+          fmt::format("--{} {}: wanted a multiple of {}", spec.long_name(), value, spec.multiple));
+    }
+    settings.*field = *n;
+    return {};
+  }
+  Status operator()(double Settings::*field) const {
+    const std::optional<double> x = parse_number<double>(value);
+    if (!x || !std::isfinite(*x) || *x < spec.low || *x > spec.high)
+      return bad_number(spec, value, "a number");
+    settings.*field = *x;
+    return {};
+  }
+  Status operator()(std::string Settings::*field) const {
+    settings.*field = value;
+    return {};
+  }
+  Status operator()(std::vector<std::string> Settings::*field) const {
+    (settings.*field).emplace_back(value);
+    return {};
+  }
+};
+
+}  // namespace
+
+std::string_view group_title(OptionGroup group) { return kGroupTitles[static_cast<size_t>(group)]; }
+
+std::span<const OptionSpec> option_specs() { return kSpecs; }
+
+std::vector<const OptionSpec*> options_of(std::span<const OptionGroup> groups) {
+  std::vector<const OptionSpec*> options;
+  std::set<std::string_view> names;
+  for (OptionGroup group : groups) {
+    for (const OptionSpec& spec : kSpecs) {
+      if (spec.group == group && names.insert(spec.long_name()).second) options.push_back(&spec);
+    }
+  }
+  return options;
+}
+
+Settings default_settings(std::span<const OptionGroup> groups) {
+  Settings settings;
+  for (const OptionSpec* spec : options_of(groups)) {
+    if (spec->fallback.empty()) continue;
+    const Status status = std::visit(Assign{settings, *spec, spec->fallback}, spec->field);
+    assert(status.ok());  // a test parses every row's default
+    (void)status;
+  }
+  return settings;
+}
+
+Status set_option(Settings& settings, const OptionSpec& spec, std::string_view value) {
+  KVANT_TRY(std::visit(Assign{settings, spec, value}, spec.field));
+  settings.given.insert(std::string(spec.long_name()));
+  return {};
+}
+
+Status check_settings(const Settings& s) {
+  if (s.chunk % 64 != 0 && !s.invariant) {
+    return invalid_argument(
+        fmt::format("--chunk {}: wanted a multiple of 64, or --invariant beside it (only then "
+                    "every chunk size gives the same bits)",
+                    s.chunk));
+  }
+  if (s.json == "-" && s.csv == "-") {
+    return invalid_argument(
+        "--json and --csv both go to the output; wanted a file for at least one of them");
+  }
+  return {};
+}
+
+Result<std::vector<int32_t>> parse_ids(std::string_view text) {
+  constexpr std::string_view kBetween = ", \t\r\n[]";
+  std::vector<int32_t> ids;
+  for (size_t at = text.find_first_not_of(kBetween); at != text.npos;) {
+    const size_t end = std::min(text.find_first_of(kBetween, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    const std::optional<int32_t> id = parse_number<int32_t>(word);
+    if (!id || *id < 0) {
+      return invalid_argument(fmt::format(
+          "\"{}\" is no token id; wanted whole numbers apart by commas", word.substr(0, 40)));
+    }
+    ids.push_back(*id);
+    at = text.find_first_not_of(kBetween, end);
+  }
+  if (ids.empty()) return invalid_argument("the list of token ids is empty");
+  return ids;
+}
+
+}  // namespace kvant

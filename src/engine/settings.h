@@ -1,0 +1,122 @@
+// Settings: everything a user can set, declared once: one row per option with its name, default,
+// range and help.
+//
+// The command line, the documentation and whatever serves requests later read the same rows; a
+// value is parsed and checked here and nowhere else. Nothing here knows a model: what depends on
+// one (formats of layers) is resolved later.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kvant/status.h"
+
+namespace kvant {
+
+struct Settings {
+  // the cache
+  std::string kv;
+  std::string kv_layers;
+  int64_t sinks = 0;
+  int64_t exact_window = 0;
+  int64_t rotation_seed = 0;
+  bool strict = false;
+  // the model
+  std::string weights;
+  bool invariant = false;
+  int64_t threads = 0;
+  bool verbose = false;
+  // texts
+  std::string text_file, prompt, prompt_file, text, ids, ids_file, system;
+  int64_t context = 0;
+  int64_t chunk = 0;
+  bool no_special = false;
+  bool keep_special = false;
+  // sampling
+  int64_t max_tokens = 0;
+  double temperature = 0, top_p = 1, min_p = 0, repeat_penalty = 1;
+  int64_t top_k = 0;
+  int64_t seed = 0;
+  std::vector<std::string> stop;
+  bool chat = false;
+  bool ignore_end = false;
+  // measuring
+  int64_t decode_steps = 0;
+  bool no_speed = false;
+  bool no_baseline = false;
+  double max_kld = 0, max_kld_p99 = 0, min_top1 = 0;
+  int64_t heads = 0, kv_heads = 0, dim = 0, tokens = 0, queries = 0, repeats = 0, layers = 0;
+  bool no_peers = false;
+  // output
+  std::string json, csv, out;
+
+  // Options that were set by hand, by name.
+  std::set<std::string, std::less<>> given;
+  bool is_given(std::string_view name) const { return given.contains(name); }
+};
+
+// Which commands offer an option.
+enum class OptionGroup : uint8_t {
+  kCache,
+  kManyFormats,
+  kModel,
+  kText,
+  kPrompt,
+  kChat,
+  kSampling,
+  kMeasure,
+  kCompare,
+  kPerplexity,
+  kLogits,
+  kTokenize,
+  kDetokenize,
+  kBench,
+  kThreads,
+  kJson,
+  kCsv,
+};
+std::string_view group_title(OptionGroup group);
+
+struct OptionSpec {
+  OptionGroup group;
+  std::string_view name;      // without dashes; "p,prompt" where there is a short form
+  std::string_view metavar;   // empty: a flag
+  std::string_view fallback;  // the default, as text; empty: none
+  std::string_view help;
+  std::variant<bool Settings::*, int64_t Settings::*, double Settings::*, std::string Settings::*,
+               std::vector<std::string> Settings::*>
+      field;
+  double low = 0, high = 0;     // of numbers, both included
+  int64_t multiple = 0;         // of integers: 64 where the value counts whole pages
+  bool optional_value = false;  // --json alone means "-"
+
+  // The long name.
+  std::string_view long_name() const {
+    return name.substr(name.find(',') == name.npos ? 0 : name.find(',') + 1);
+  }
+};
+std::span<const OptionSpec> option_specs();
+
+// The options of several groups, in order; where two share a name, the earlier group's.
+std::vector<const OptionSpec*> options_of(std::span<const OptionGroup> groups);
+
+// Settings with every default of these groups in place.
+Settings default_settings(std::span<const OptionGroup> groups);
+
+// Parses `value` into the option's field; invalid_argument names option, value and range. Marks it
+// as given.
+Status set_option(Settings& settings, const OptionSpec& spec, std::string_view value);
+
+// Options that can't go together, for commands that read a model.
+Status check_settings(const Settings& settings);
+
+// "1,2,3" or white space between: token ids, each at least 0.
+Result<std::vector<int32_t>> parse_ids(std::string_view text);
+
+}  // namespace kvant

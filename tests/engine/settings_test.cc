@@ -1,0 +1,79 @@
+#include "engine/settings.h"
+
+#include <gtest/gtest.h>
+
+namespace kvant {
+namespace {
+
+const OptionSpec& spec_of(OptionGroup group, std::string_view name) {
+  for (const OptionSpec& spec : option_specs()) {
+    if (spec.group == group && spec.long_name() == name) return spec;
+  }
+  ADD_FAILURE() << name;
+  return option_specs().front();
+}
+
+TEST(Settings, EveryDefaultIsInsideItsOwnRange) {
+  for (const OptionSpec& spec : option_specs()) {
+    if (spec.fallback.empty()) continue;
+    Settings settings;
+    EXPECT_TRUE(set_option(settings, spec, spec.fallback).ok())
+        << spec.name << " = " << spec.fallback;
+  }
+}
+
+TEST(Settings, EveryRowHasHelpAndNumbersHaveRanges) {
+  for (const OptionSpec& spec : option_specs()) {
+    EXPECT_FALSE(spec.help.empty()) << spec.name;
+    const bool number = std::holds_alternative<int64_t Settings::*>(spec.field) ||
+                        std::holds_alternative<double Settings::*>(spec.field);
+    if (number) {
+      EXPECT_LT(spec.low, spec.high) << spec.name;
+    }
+    EXPECT_EQ(spec.metavar.empty(), std::holds_alternative<bool Settings::*>(spec.field))
+        << spec.name;
+  }
+}
+
+TEST(Settings, CaseD6_BadNumbersAreRefusedByName) {
+  for (const char* value : {"nan", "NaN", "inf", "1e400", "-3", "", "1.5x", "0x10", " 1", "1,5"}) {
+    for (std::string_view name : {"temperature", "top-k", "max-tokens", "seed", "repeat-penalty"}) {
+      Settings settings;
+      const Status status = set_option(settings, spec_of(OptionGroup::kSampling, name), value);
+      ASSERT_EQ(status.code(), Code::kInvalidArgument) << name << " " << value;
+      EXPECT_NE(status.message().find(name), std::string::npos);
+      EXPECT_FALSE(settings.is_given(name));
+    }
+  }
+}
+
+TEST(Settings, PagesAreCountedInMultiplesOf64) {
+  Settings settings;
+  const OptionSpec& sinks = spec_of(OptionGroup::kCache, "sinks");
+  EXPECT_TRUE(set_option(settings, sinks, "128").ok());
+  EXPECT_EQ(set_option(settings, sinks, "100").message(), "--sinks 100: wanted a multiple of 64");
+  EXPECT_EQ(settings.sinks, 128);
+}
+
+TEST(Settings, CaseH2_AChunkThatIsNoPageNeedsInvariant) {
+  Settings settings = default_settings(std::vector{OptionGroup::kMeasure, OptionGroup::kModel});
+  EXPECT_TRUE(check_settings(settings).ok());
+  settings.chunk = 100;
+  const Status status = check_settings(settings);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("--chunk"), std::string::npos);
+  EXPECT_NE(status.message().find("--invariant"), std::string::npos);
+  settings.invariant = true;
+  EXPECT_TRUE(check_settings(settings).ok());
+}
+
+TEST(Settings, ParsesListsOfIds) {
+  EXPECT_EQ(*parse_ids("1,2,3"), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(*parse_ids("[1, 2]\n"), (std::vector<int32_t>{1, 2}));
+  for (const char* bad : {"", "1,x", "-1", "99999999999", "1.5"}) {
+    EXPECT_EQ(parse_ids(bad).status().code(), Code::kInvalidArgument) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace kvant
