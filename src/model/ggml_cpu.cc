@@ -18,6 +18,7 @@ namespace {
 struct CpuLibrary {
   Status status;
   std::string variant;
+  void* handle = nullptr;
   decltype(&ggml_get_type_traits_cpu) traits = nullptr;
 };
 
@@ -89,6 +90,7 @@ CpuLibrary open_library() {
   CpuLibrary out;
   const std::filesystem::path folder = library_folder();
   void* library = open_best(folder, out.variant);
+  out.handle = library;
   if (library == nullptr) {
     out.status = not_found(
         folder.string() + ": no libggml-cpu-" +
@@ -120,6 +122,10 @@ const ggml_type_traits& traits_of(uint32_t type) {
 
 Status load_ggml_cpu() { return cpu_library().status; }
 std::string_view ggml_cpu_variant() { return cpu_library().variant; }
+void* ggml_cpu_symbol(const char* name) {
+  void* handle = cpu_library().handle;
+  return handle == nullptr ? nullptr : ::dlsym(handle, name);
+}
 
 Result<DotKernel> dot_kernel(uint32_t type) {
   const ggml_type_traits_cpu* traits = cpu_library().traits(static_cast<ggml_type>(type));

@@ -1,0 +1,68 @@
+#include "evaluate/recommend.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace kvant {
+namespace {
+
+constexpr double kSlow = 0.9;  // of BF16's decode speed
+
+// What the format fails, "" if nothing.
+std::string failing(const Candidate& c, const QualityLimits& limits) {
+  if (!(c.kld <= limits.kld)) return fmt::format("mean KLD {:.2g} above {:g}", c.kld, limits.kld);
+  if (!(c.kld_p99 <= limits.kld_p99))
+    return fmt::format("P99 KLD {:.2g} above {:g}", c.kld_p99, limits.kld_p99);
+  if (!(c.top1 >= limits.top1))
+    return fmt::format("top-1 {:.1f} % below {:g} %", 100 * c.top1, 100 * limits.top1);
+  return {};
+}
+
+}  // namespace
+
+Recommendation recommend(std::span<const Candidate> candidates, const QualityLimits& limits,
+                         double baseline_decode_tok_s) {
+  const auto slow = [&](const Candidate& c) {
+    return c.decode_tok_s > 0 && baseline_decode_tok_s > 0 &&
+           c.decode_tok_s < kSlow * baseline_decode_tok_s;
+  };
+  const Candidate* best = nullptr;
+  const auto better = [&](const Candidate& a, const Candidate& b) {
+    if (slow(a) != slow(b)) return !slow(a);
+    return a.effective_bits < b.effective_bits;
+  };
+  for (const Candidate& c : candidates) {
+    if (!c.exact && failing(c, limits).empty() && (best == nullptr || better(c, *best))) best = &c;
+  }
+  // The cheapest of all that were passed over, to say what one more step down would have cost.
+  const Candidate* cheaper = nullptr;
+  for (const Candidate& c : candidates) {
+    if (c.exact || &c == best || (best != nullptr && c.effective_bits >= best->effective_bits))
+      continue;
+    if (cheaper == nullptr || c.effective_bits > cheaper->effective_bits) cheaper = &c;
+  }
+  std::string next;
+  if (cheaper != nullptr) {
+    const std::string why = failing(*cheaper, limits);
+    next = fmt::format("; {} at {:.2f} bits is refused: {}", cheaper->name, cheaper->effective_bits,
+                       why.empty() ? "it decodes more than a tenth slower than BF16" : why);
+  }
+  if (best == nullptr) {
+    return {"bf16", fmt::format("Take bf16: no quantized format here meets mean KLD {:g}, P99 KLD "
+                                "{:g} and top-1 {:g} %{}.",
+                                limits.kld, limits.kld_p99, 100 * limits.top1, next)};
+  }
+  std::string speed;
+  if (best->decode_tok_s > 0 && baseline_decode_tok_s > 0) {
+    speed = fmt::format(" and decodes at {:.2f}x BF16's speed",
+                        best->decode_tok_s / baseline_decode_tok_s);
+  }
+  return {best->name, fmt::format("Take {}: the fewest bits ({:.2f} effective) within the limits; "
+                                  "mean KLD {:.2g}, P99 {:.2g}, "
+                                  "top-1 {:.1f} %{}{}.",
+                                  best->name, best->effective_bits, best->kld, best->kld_p99,
+                                  100 * best->top1, speed, next)};
+}
+
+}  // namespace kvant

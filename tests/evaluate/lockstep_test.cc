@@ -1,0 +1,121 @@
+#include "evaluate/lockstep.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/toy_model.h"
+#include "evaluate/recommend.h"
+
+namespace kvant {
+namespace {
+
+const FormatPair kBf16 = {"bf16", "bf16"}, kInt8 = {"int8_token", "int8_token"},
+                 kInt2 = {"int2_token_z", "int2_token_z"};
+
+class LockstepTest : public testing::Test {
+ protected:
+  std::vector<EvaluationResult> run(const std::vector<FormatPair>& formats, size_t tokens,
+                                    EvaluationOptions options = {}, int sinks = 64) {
+    std::vector<EvaluatedRun> runs;
+    for (const FormatPair& pair : formats)
+      runs.push_back({pair.name(), toy::cache_options(*model_, pair, sinks)});
+    const std::vector<int32_t> ids = toy::random_tokens(tokens, 5);
+    auto results = evaluate(*model_, threads_, ids, runs, options);
+    EXPECT_TRUE(results.ok()) << results.status().message();
+    return results.ok() ? *results : std::vector<EvaluationResult>(formats.size());
+  }
+
+  ThreadPool threads_{2};
+  std::unique_ptr<toy::ToyModel> model_ =
+      std::make_unique<toy::ToyModel>(toy::ToyOptions{.sharpness = 2});
+};
+
+TEST_F(LockstepTest, Bf16DivergesFromItsBaselineByExactlyZero) {
+  const EvaluationResult r = run({kBf16}, 333)[0];
+  EXPECT_EQ(r.kld.max, 0.0);
+  EXPECT_EQ(r.top1, 1.0);
+  EXPECT_EQ(r.nll_change.mean, 0.0);
+  EXPECT_EQ(r.scored_tokens, 332);
+}
+
+TEST_F(LockstepTest, FewerBitsDivergeMore) {
+  const auto r = run({kInt8, {"int4_token_z", "int4_token_z"}, kInt2}, 512);
+  EXPECT_GT(r[0].kld.mean, 0);
+  EXPECT_GT(r[1].kld.mean, 4 * r[0].kld.mean);
+  EXPECT_GT(r[2].kld.mean, 2 * r[1].kld.mean);
+  EXPECT_LT(r[0].effective_bits, 16);
+  EXPECT_LT(r[2].usage.live_bytes, r[0].usage.live_bytes);
+}
+
+TEST_F(LockstepTest, CaseF5_TheQuantizedCacheIsReallyRead) {
+  const EvaluationResult r = run({kInt2}, 512)[0];
+  EXPECT_GT(r.sealed_read_share, 0.3);
+  EXPECT_GT(r.kld.mean, 1e-3);
+  const EvaluationResult kept =
+      run({kInt2}, 512, {}, 512)[0];  // all of it a sink: nothing is sealed
+  EXPECT_EQ(kept.sealed_read_share, 0);
+  EXPECT_EQ(kept.kld.max, 0.0);
+}
+
+TEST_F(LockstepTest, TheChunkDoesNotChangeOneBit) {
+  std::vector<uint64_t> digests;
+  for (int chunk : {64, 128, 512}) digests.push_back(run({kInt8}, 500, {.chunk = chunk})[0].digest);
+  for (int chunk : {1, 7, 499})
+    digests.push_back(run({kInt8}, 500, {.chunk = chunk, .invariant = true})[0].digest);
+  for (uint64_t digest : digests) EXPECT_EQ(digest, digests[0]);  // the toy has one dense path
+  EXPECT_NE(run({kInt2}, 500)[0].digest, digests[0]);
+}
+
+TEST_F(LockstepTest, ThreadsDoNotChangeOneBit) {
+  const EvaluationResult two = run({kInt8}, 300)[0];
+  ThreadPool one(1);
+  const EvaluatedRun job{"int8", toy::cache_options(*model_, kInt8)};
+  const auto r = evaluate(*model_, one, toy::random_tokens(300, 5), {&job, 1}, {});
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ((*r)[0].digest, two.digest);
+  EXPECT_EQ((*r)[0].kld.mean, two.kld.mean);
+}
+
+TEST_F(LockstepTest, WithoutABaselineThePerplexityIsTheSame) {
+  const EvaluationResult with = run({kInt8}, 300)[0],
+                         without = run({kInt8}, 300, {.baseline = false})[0];
+  EXPECT_EQ(with.perplexity, without.perplexity);
+  EXPECT_EQ(with.digest, without.digest);
+}
+
+TEST_F(LockstepTest, DecodeIsTimedAtTheEndOfTheContext) {
+  const auto r = run({kBf16, kInt8}, 200, {.decode_steps = 5});
+  for (const EvaluationResult& one : r) EXPECT_GT(one.decode_tok_s.value_or(0), 0);
+  EXPECT_FALSE(run({kBf16}, 200)[0].decode_tok_s.has_value());
+}
+
+TEST_F(LockstepTest, CaseF7_OneDamagedHeadInAHundredTokensIsRefused) {
+  model_ = std::make_unique<toy::ToyModel>(
+      toy::ToyOptions{.sharpness = 2, .damaged_head = 1, .damage_rate = 0.015f});
+  const EvaluationResult r = run({kInt8}, 2000)[0];
+  model_ = std::make_unique<toy::ToyModel>(toy::ToyOptions{.sharpness = 2});
+  const EvaluationResult sound = run({kInt8}, 2000)[0];
+  // Limits that the mean meets in both cases.
+  const QualityLimits limits{.kld = 2 * r.kld.mean, .kld_p99 = 10 * sound.kld.p99, .top1 = 0};
+  const auto choose = [&](const EvaluationResult& e) {
+    const Candidate c{"int8", false, e.effective_bits, e.kld.mean, e.kld.p99, e.top1, 0};
+    return recommend({&c, 1}, limits, 0).name;
+  };
+  EXPECT_EQ(choose(sound), "int8");
+  EXPECT_EQ(choose(r), "bf16") << "mean " << r.kld.mean << " p99 " << r.kld.p99 << " against "
+                               << sound.kld.p99;
+}
+
+TEST_F(LockstepTest, RefusesWhatItCannotScore) {
+  const EvaluatedRun job{"int8", toy::cache_options(*model_, kInt8)};
+  EXPECT_EQ(evaluate(*model_, threads_, std::vector<int32_t>{1}, {&job, 1}, {}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(evaluate(*model_, threads_, std::vector<int32_t>{1, 2}, {}, {}).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(evaluate(*model_, threads_, std::vector<int32_t>{1, 2}, {&job, 1}, {.chunk = 100})
+                .status()
+                .code(),
+            Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace kvant
