@@ -55,11 +55,11 @@ build release
 run_ctest release
 
 say "address and undefined-behaviour sanitizers"
-build asan-ubsan --target tests_fast
+build asan-ubsan
 run_ctest asan-ubsan -L fast
 
 say "thread sanitizer"
-build tsan --target tests_threads
+build tsan
 run_ctest tsan -L threads
 
 say "NEON, under qemu"

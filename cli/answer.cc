@@ -1,0 +1,74 @@
+#include "cli/answer.h"
+
+#include <fmt/format.h>
+
+#include "cli/terminal.h"
+
+namespace kvant::cli {
+namespace {
+
+double rate(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+}  // namespace
+
+GenerationRequest make_request(const Settings& s, std::vector<int32_t> prompt) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.sampling = {
+      .temperature = s.temperature,
+      .top_k = s.is_given("top-k") ? std::optional<int>(static_cast<int>(s.top_k)) : std::nullopt,
+      .top_p = s.top_p,
+      .min_p = s.min_p,
+      .repeat_penalty = s.repeat_penalty,
+      .seed = static_cast<uint64_t>(s.seed)};
+  request.max_tokens = s.max_tokens;
+  request.stop = s.stop;
+  request.ignore_end = s.ignore_end;
+  return request;
+}
+
+Result<Answer> run_request(Engine& engine, GenerationRequest request,
+                           const std::function<void(std::string_view)>& show,
+                           const std::function<bool()>& cancelled) {
+  Answer answer;
+  KVANT_ASSIGN(const RequestId id, engine.submit(std::move(request)));
+  while (!engine.idle()) {
+    if (cancelled()) {
+      KVANT_TRY(engine.cancel(id));
+      break;
+    }
+    for (const GenerationEvent& event : engine.step()) {
+      KVANT_TRY(event.status);
+      if (event.token) answer.tokens.push_back(*event.token);
+      answer.text += event.text;
+      answer.finish = event.finish;
+      show(event.text);
+    }
+  }
+  answer.stats = engine.take_stats(id).value_or(RequestStats{});
+  return answer;
+}
+
+std::string describe(const Answer& answer, const CacheUsage& usage) {
+  const RequestStats& s = answer.stats;
+  std::string out = fmt::format("prompt {} tokens", s.prompt_tokens);
+  if (s.cached_tokens > 0) out += fmt::format(", {} of them cached", s.cached_tokens);
+  out +=
+      fmt::format(", at {:.0f} tok/s; {} new tokens",
+                  rate(static_cast<double>(s.prompt_tokens - s.cached_tokens), s.prefill_seconds),
+                  s.new_tokens);
+  if (s.new_tokens > 1)
+    out += fmt::format(" at {:.1f} tok/s",
+                       rate(static_cast<double>(s.new_tokens - 1), s.decode_seconds));
+  out += fmt::format("; cache {}", human_bytes(static_cast<double>(usage.live_bytes)));
+  if (usage.ideal_bytes > 0) {
+    out += fmt::format(", {:.2f} bits per element", 16 * static_cast<double>(usage.live_bytes) /
+                                                        static_cast<double>(usage.ideal_bytes));
+  }
+  out += fmt::format("; ended by {}", answer.finish == FinishReason::kRunning
+                                          ? "the user"
+                                          : finish_reason_name(answer.finish));
+  return out;
+}
+
+}  // namespace kvant::cli

@@ -1,0 +1,34 @@
+// Answer: one request run to its end, its text shown as it comes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/settings.h"
+
+namespace kvant::cli {
+
+struct Answer {
+  std::string text;
+  std::vector<int32_t> tokens;
+  FinishReason finish = FinishReason::kRunning;  // kRunning: cancelled
+  RequestStats stats;
+};
+
+// Sampling, length and stops of a request, from the settings.
+GenerationRequest make_request(const Settings& settings, std::vector<int32_t> prompt);
+
+// Runs steps until the request ends or `cancelled` answers true. The status of a request that
+// failed.
+Result<Answer> run_request(Engine& engine, GenerationRequest request,
+                           const std::function<void(std::string_view)>& show,
+                           const std::function<bool()>& cancelled);
+
+// "prompt 12 tokens at 340 tok/s; 48 tokens at 60 tok/s; cache 1.2 MB, 8.6 bits per element; ended
+// by stop".
+std::string describe(const Answer& answer, const CacheUsage& usage);
+
+}  // namespace kvant::cli

@@ -1,0 +1,24 @@
+// Arguments: from argv to a command and its settings. CLI11 cuts the words apart; the option table
+// of engine/settings.h says what they mean.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "cli/command.h"
+
+namespace kvant::cli {
+
+struct Arguments {
+  const Command* command = nullptr;  // nullptr: help on the whole program
+  bool help = false;
+  bool version = false;
+  Invocation invocation;
+};
+
+// `words`: argv without the program's name. invalid_argument with one sentence.
+Result<Arguments> parse_arguments(std::span<const std::string> words,
+                                  std::span<const Command> commands);
+
+}  // namespace kvant::cli

@@ -1,0 +1,131 @@
+// kvant chat: a conversation in the terminal, or line by line from a pipe. The cache lives as long
+// as the conversation: a turn computes only what is new.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "cli/answer.h"
+#include "cli/command.h"
+#include "cli/open_model.h"
+#include "cli/prompt.h"
+#include "cli/terminal.h"
+
+namespace kvant::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+// While an answer is written, the first Ctrl-C ends the answer and the next one the program.
+class InterruptScope {
+ public:
+  InterruptScope() {
+    interrupted = 0;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { interrupted = 1; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, &action, &before_);
+  }
+  ~InterruptScope() { sigaction(SIGINT, &before_, nullptr); }
+
+ private:
+  struct sigaction before_ = {};
+};
+
+class Chat {
+ public:
+  Chat(const Invocation& in, const OpenModel& open, KvCache& cache)
+      : in_(in),
+        open_(open),
+        cache_(cache),
+        terminal_(isatty(STDIN_FILENO) != 0),
+        engine_(*open.model, cache,
+                {.chunk = static_cast<int>(in.settings.chunk), .context = in.settings.context}) {
+    reset();
+  }
+
+  Status run() {
+    if (terminal_)
+      fmt::print(
+          stderr,
+          "Type a message; /reset starts anew, /exit (or Ctrl-D) ends, Ctrl-C ends an answer.\n");
+    for (std::string line; prompt(), std::getline(std::cin, line);) {
+      if (line.empty()) continue;
+      if (line == "/exit" || line == "/quit") break;
+      if (line == "/reset") {
+        KVANT_TRY(engine_.close_session(session_));
+        reset();
+        continue;
+      }
+      KVANT_TRY(turn(line));
+    }
+    return {};
+  }
+
+ private:
+  void prompt() const {
+    if (terminal_) fmt::print(stderr, "{}", paint("> ", Color::kGreen, has_colors(stderr)));
+  }
+
+  void reset() {
+    messages_.clear();
+    if (!in_.settings.system.empty()) messages_.push_back({"system", in_.settings.system});
+    session_ = engine_.open_session();
+  }
+
+  Status turn(const std::string& line) {
+    messages_.push_back({"user", line});
+    KVANT_ASSIGN(std::vector<int32_t> tokens, chat_tokens(open_.model->tokenizer(), messages_));
+    if (static_cast<int64_t>(tokens.size()) > engine_.context()) {
+      messages_.pop_back();
+      fmt::print(stderr,
+                 "the conversation has {} tokens, the context holds {}; /reset starts anew\n",
+                 tokens.size(), engine_.context());
+      return {};
+    }
+    GenerationRequest request = make_request(in_.settings, std::move(tokens));
+    request.session = session_;
+    const InterruptScope scope;
+    KVANT_ASSIGN(const Answer answer, run_request(
+                                          engine_, std::move(request),
+                                          [](std::string_view text) {
+                                            fmt::print("{}", text);
+                                            std::fflush(stdout);
+                                          },
+                                          [] { return interrupted != 0; }));
+    fmt::print("\n");
+    std::fflush(stdout);
+    messages_.push_back({"assistant", answer.text});
+    fmt::print(stderr, "{}\n",
+               paint(describe(answer, cache_.usage()), Color::kDim, has_colors(stderr)));
+    return {};
+  }
+
+  const Invocation& in_;
+  const OpenModel& open_;
+  KvCache& cache_;
+  const bool terminal_;
+  Engine engine_;
+  SessionId session_ = 0;
+  std::vector<ChatMessage> messages_;
+};
+
+}  // namespace
+
+Status run_chat(const Invocation& in) {
+  KVANT_ASSIGN(const OpenModel open, open_model(in));
+  if (open.model->tokenizer().chat_template().empty()) {
+    return unsupported(
+        fmt::format("{} has no chat template; kvant generate takes a plain prompt", in.model));
+  }
+  KVANT_ASSIGN(const CachePlanChoice choice,
+               choose_cache(in.settings, in.settings.kv, open.model->info()));
+  announce(in, open, {&choice, 1});
+  KVANT_ASSIGN(const std::unique_ptr<KvCache> cache,
+               KvCache::create(choice.options, *open.threads));
+  return Chat(in, open, *cache).run();
+}
+
+}  // namespace kvant::cli

@@ -1,0 +1,46 @@
+// Command: one row per thing that `kvant` can do. Adding a command is one file and one row in
+// main.cc.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/settings.h"
+#include "kvant/status.h"
+
+namespace kvant::cli {
+
+struct Invocation {
+  std::string model;  // the positional argument: a model's path, or what a bench times
+  Settings settings;
+};
+
+struct Command {
+  std::string_view name;
+  std::string_view section;     // heading in `kvant --help`
+  std::string_view positional;  // "MODEL", "WHAT", or "" for none
+  std::string_view summary;     // one line
+  std::string_view about;       // the paragraph of `kvant NAME --help`
+  std::string_view example;     // one or more whole command lines
+  std::vector<OptionGroup> groups;
+  Status (*run)(const Invocation&);
+};
+
+std::span<const Command> all_commands();
+
+// One function per file NAME_command.cc.
+Status run_compare(const Invocation& in);
+Status run_generate(const Invocation& in);
+Status run_chat(const Invocation& in);
+Status run_perplexity(const Invocation& in);
+Status run_logits(const Invocation& in);
+Status run_tokenize(const Invocation& in);
+Status run_detokenize(const Invocation& in);
+Status run_formats(const Invocation& in);
+Status run_inspect(const Invocation& in);
+Status run_doctor(const Invocation& in);
+Status run_bench(const Invocation& in);
+
+}  // namespace kvant::cli

@@ -1,0 +1,278 @@
+// kvant compare: every format on the same text, in one table, with a recommendation.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/open_model.h"
+#include "cli/terminal.h"
+#include "evaluate/lockstep.h"
+#include "evaluate/recommend.h"
+
+namespace kvant::cli {
+namespace {
+
+// Bits of one side, averaged over the elements of all layers.
+struct SideBits {
+  double nominal = 0, sealed = 0;
+  double bytes_per_token = 0;  // sealed, all layers
+  double elements = 0;         // of one token
+};
+
+Status add_side(SideBits& bits, std::string_view format_name, Side side, const CacheLayer& layer,
+                int dim) {
+  KVANT_ASSIGN(const FormatInfo* format, find_format(format_name));
+  KVANT_ASSIGN(const double sealed, sealed_bits(*format, side, dim));
+  const double elements = static_cast<double>(layer.num_kv_heads) * dim;
+  bits.nominal += format->nominal_bits * elements;
+  bits.sealed += sealed * elements;
+  bits.bytes_per_token += sealed * elements / 8;
+  bits.elements += elements;
+  return {};
+}
+
+Result<SideBits> side_bits(const CacheOptions& options, Side side) {
+  SideBits bits;
+  for (const CacheLayer& layer : options.layers) {
+    if (layer.num_kv_heads == 0 || layer.shares >= 0) continue;
+    if (side == Side::kKey) {
+      KVANT_TRY(add_side(bits, layer.formats.key, side, layer, layer.key_dim));
+    } else if (layer.value_source == ValueSource::kOwnStream) {
+      KVANT_TRY(add_side(bits, layer.formats.value, side, layer, layer.value_dim));
+    }
+  }
+  if (bits.elements > 0) {
+    bits.nominal /= bits.elements;
+    bits.sealed /= bits.elements;
+  }
+  return bits;
+}
+
+struct Row {
+  CachePlanChoice choice;
+  FormatPair pair;
+  SideBits key, value;
+  EvaluationResult result;
+
+  // Effective bits of one side: sealed bytes shared out by what a sealed token takes, exact ones by
+  // its elements.
+  double effective(const SideBits& side) const {
+    const double elements = key.elements + value.elements;
+    const double bytes = key.bytes_per_token + value.bytes_per_token;
+    if (result.usage.ideal_bytes == 0 || side.elements == 0) return 0;
+    const double held =
+        static_cast<double>(result.usage.sealed_bytes) * side.bytes_per_token / bytes +
+        static_cast<double>(result.usage.exact_bytes) * side.elements / elements;
+    return 8 * held /
+           (static_cast<double>(result.usage.ideal_bytes) / 2 * side.elements / elements);
+  }
+
+  double both(double SideBits::*field) const {
+    const double elements = key.elements + value.elements;
+    return elements > 0 ? (key.*field * key.elements + value.*field * value.elements) / elements
+                        : 0;
+  }
+  bool exact() const {
+    const auto is = [](const std::string& name) {
+      const Result<const FormatInfo*> f = find_format(name);
+      return f.ok() && (*f)->exact;
+    };
+    return is(pair.key) && is(pair.value);
+  }
+};
+
+Json optional_number(std::optional<double> x) { return x ? Json(*x) : Json(); }
+
+Json row_json(const Row& row) {
+  const EvaluationResult& r = row.result;
+  Json out = {{"format", row.choice.name},
+              {"k_format", row.pair.key},
+              {"v_format", row.pair.value},
+              {"nominal_bits", row.both(&SideBits::nominal)},
+              {"sealed_bits", row.both(&SideBits::sealed)},
+              {"effective_bits", r.effective_bits},
+              {"bytes_per_token", row.key.bytes_per_token + row.value.bytes_per_token},
+              {"cache_bytes", r.usage.live_bytes},
+              {"prefill_tok_s", r.prefill_tok_s},
+              {"decode_tok_s", optional_number(r.decode_tok_s)},
+              {"perplexity", r.perplexity},
+              {"kld", r.kld.mean},
+              {"kld_p99", r.kld.p99},
+              {"top1", r.top1},
+              {"k_nominal_bits", row.key.nominal},
+              {"v_nominal_bits", row.value.nominal},
+              {"k_sealed_bits", row.key.sealed},
+              {"v_sealed_bits", row.value.sealed},
+              {"k_effective_bits", row.effective(row.key)},
+              {"v_effective_bits", row.effective(row.value)},
+              {"kld_max", r.kld.max},
+              {"kld_error", r.kld.standard_error},
+              {"top1_error", r.top1_error},
+              {"nll", r.nll.mean},
+              {"nll_change", r.nll_change.mean},
+              {"nll_change_error", r.nll_change.standard_error},
+              {"scored_tokens", r.scored_tokens},
+              {"sealed_read_share", r.sealed_read_share},
+              {"sealed_bytes", r.usage.sealed_bytes},
+              {"exact_bytes", r.usage.exact_bytes},
+              {"reserved_bytes", r.usage.reserved_bytes},
+              {"workspace_bytes", r.usage.workspace_bytes},
+              {"decode_spread", r.decode_spread}};
+  out.update(formats_json(row.choice));
+  return out;
+}
+
+std::string rows_csv(std::span<const Row> rows) {
+  std::string out;
+  for (const Row& row : rows) {
+    const Json json = row_json(row);
+    std::vector<std::string> names, fields;
+    for (const auto& [key, value] : json.items()) {
+      if (value.is_array()) continue;  // the layers' formats are in the JSON
+      names.push_back(key);
+      fields.push_back(
+          value.is_null() ? "" : (value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+    if (out.empty()) out += csv_line(names);
+    out += csv_line(fields);
+  }
+  return out;
+}
+
+Color kld_color(double value, double limit) {
+  if (value <= limit / 10) return Color::kGreen;
+  return value <= limit ? Color::kPlain : (value <= 10 * limit ? Color::kYellow : Color::kRed);
+}
+
+std::string render(std::span<const Row> rows, const Settings& settings, bool colored) {
+  Table table({{"format", true},
+               {"nominal"},
+               {"sealed K/V"},
+               {"effective = K/V"},
+               {"B/token"},
+               {"cache"},
+               {"prefill"},
+               {"decode"},
+               {"perplexity"},
+               {"KLD"},
+               {"P99"},
+               {"top-1"}});
+  for (const Row& row : rows) {
+    const EvaluationResult& r = row.result;
+    table.add_row({{row.choice.name, Color::kBold},
+                   {fmt::format("{:g}", row.both(&SideBits::nominal))},
+                   {fmt::format("{:.2f}/{:.2f}", row.key.sealed, row.value.sealed)},
+                   {fmt::format("{:.2f} {:.2f}/{:.2f}", r.effective_bits, row.effective(row.key),
+                                row.effective(row.value))},
+                   {fmt::format("{:.0f}", row.key.bytes_per_token + row.value.bytes_per_token)},
+                   {human_bytes(static_cast<double>(r.usage.live_bytes))},
+                   {settings.no_speed ? "-" : fmt::format("{:.0f} t/s", r.prefill_tok_s)},
+                   {r.decode_tok_s ? fmt::format("{:.1f} t/s", *r.decode_tok_s) : "-"},
+                   {fmt::format("{:.4f}", r.perplexity)},
+                   {short_number(r.kld.mean), kld_color(r.kld.mean, settings.max_kld)},
+                   {short_number(r.kld.p99), kld_color(r.kld.p99, settings.max_kld_p99)},
+                   {fmt::format("{:.2f} %", 100 * r.top1),
+                    r.top1 >= settings.min_top1 ? Color::kPlain : Color::kYellow}});
+  }
+  return table.render(colored);
+}
+
+// What each name stands for, under the table.
+std::string legend(std::span<const Row> rows, int64_t context, bool colored) {
+  std::string out;
+  for (const Row& row : rows) {
+    if (row.choice.name == row.pair.name()) continue;
+    out += fmt::format("{:<8} = {}\n", row.choice.name,
+                       describe_formats(row.choice.formats.effective));
+  }
+  const EvaluationResult& last = rows.back().result;
+  out += fmt::format(
+      "{} tokens, {} scored, {:.0f} % of {}'s cache reads from sealed pages; bits are per element "
+      "of K and V\n",
+      context, last.scored_tokens, 100 * last.sealed_read_share, rows.back().choice.name);
+  return paint(out, Color::kDim, colored);
+}
+
+Recommendation recommend_row(std::span<const Row> rows, const Settings& settings) {
+  std::vector<Candidate> candidates;
+  double baseline_speed = 0;
+  for (const Row& row : rows) {
+    const EvaluationResult& r = row.result;
+    if (row.pair.name() == "bf16") baseline_speed = r.decode_tok_s.value_or(0);
+    candidates.push_back({row.choice.name, row.exact(), r.effective_bits, r.kld.mean, r.kld.p99,
+                          r.top1, r.decode_tok_s.value_or(0)});
+  }
+  return recommend(candidates, {settings.max_kld, settings.max_kld_p99, settings.min_top1},
+                   baseline_speed);
+}
+
+Result<std::vector<Row>> measure(const Invocation& in, const OpenModel& open,
+                                 std::span<const int32_t> tokens,
+                                 std::vector<CachePlanChoice> choices) {
+  std::vector<EvaluatedRun> runs;
+  for (const CachePlanChoice& choice : choices) runs.push_back({choice.name, choice.options});
+  EvaluationOptions options;
+  options.chunk = static_cast<int>(in.settings.chunk);
+  options.invariant = in.settings.invariant;
+  // At a full context these tokens pass the model's last position: good enough to time, no more.
+  options.decode_steps = in.settings.no_speed ? 0 : static_cast<int>(in.settings.decode_steps);
+  Progress progress(fmt::format("comparing {} formats", choices.size()));
+  options.progress = [&](double share) { progress.update(share); };
+  KVANT_ASSIGN(std::vector<EvaluationResult> results,
+               evaluate(*open.model, *open.threads, tokens, runs, options));
+  std::vector<Row> rows;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    Row row;
+    row.choice = std::move(choices[i]);
+    row.pair = main_pair(row.choice.formats.effective);
+    KVANT_ASSIGN(row.key, side_bits(row.choice.options, Side::kKey));
+    KVANT_ASSIGN(row.value, side_bits(row.choice.options, Side::kValue));
+    row.result = std::move(results[i]);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+Status run_compare(const Invocation& in) {
+  KVANT_ASSIGN(const std::vector<std::string> names, split_formats(in.settings.kv));
+  KVANT_ASSIGN(const TextInput input, read_text(in.settings));
+  KVANT_ASSIGN(const OpenModel open, open_model(in));
+  std::vector<CachePlanChoice> choices;
+  for (const std::string& name : names) {
+    KVANT_ASSIGN(CachePlanChoice choice, choose_cache(in.settings, name, open.model->info()));
+    choices.push_back(std::move(choice));
+  }
+  announce(in, open, choices);
+  KVANT_ASSIGN(const std::vector<int32_t> tokens, context_tokens(in.settings, input, *open.model));
+  KVANT_ASSIGN(const std::vector<Row> rows, measure(in, open, tokens, std::move(choices)));
+  const Recommendation best = recommend_row(rows, in.settings);
+
+  if (!takes_output(in.settings.json) && !takes_output(in.settings.csv)) {
+    const bool colored = has_colors(stdout);
+    KVANT_TRY(write_text("-", render(rows, in.settings, colored) +
+                                  legend(rows, static_cast<int64_t>(tokens.size()), colored) +
+                                  best.reason + "\n"));
+  }
+  if (!in.settings.json.empty()) {
+    Json json = run_facts(in, open);
+    json["context"] = tokens.size();
+    json["chunk"] = in.settings.chunk;
+    json["text"] = input.source;
+    json["rows"] = Json::array();
+    for (const Row& row : rows) json["rows"].push_back(row_json(row));
+    json["recommend"] = best.name;
+    json["recommend_reason"] = best.reason;
+    json["limits"] = {{"kld", in.settings.max_kld},
+                      {"kld_p99", in.settings.max_kld_p99},
+                      {"top1", in.settings.min_top1}};
+    KVANT_TRY(write_json(in.settings.json, json));
+  }
+  if (!in.settings.csv.empty()) KVANT_TRY(write_text(in.settings.csv, rows_csv(rows)));
+  return {};
+}
+
+}  // namespace kvant::cli

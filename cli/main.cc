@@ -1,0 +1,173 @@
+// kvant: the program. The table of commands, and what happens to a status at the end.
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "cli/arguments.h"
+#include "cli/help.h"
+#include "simd/cpu.h"
+
+namespace kvant::cli {
+
+std::span<const Command> all_commands() {
+  using G = OptionGroup;
+  static const Command kCommands[] = {
+      {"compare",
+       "Measure",
+       "MODEL",
+       "what every format costs: bits, bytes, speed, perplexity, divergence from BF16",
+       "Runs the same text through the model once per format, in lock step with a BF16 cache, and "
+       "prints one row per format: bits "
+       "per element as named, sealed (with scales) and effective (with pages kept exact), bytes "
+       "per token and in all, speed, "
+       "perplexity, mean and 99th percentile of the KL divergence, agreement on the best token. "
+       "Then it recommends the format with the "
+       "fewest effective bits whose mean, tail and agreement stay within the limits; one that "
+       "decodes more than a tenth slower than "
+       "BF16 only if no other will do.",
+       "kvant compare SmolLM2-135M-Instruct.Q4_1.gguf --text data/wikitext2-test.txt --context "
+       "2048 --kv bf16,int8,k8v4,int4\n"
+       "kvant compare ./Qwen3-0.6B --kv int8,int4 --kv-layers \"0-1=bf16\" --json report.json "
+       "--csv report.csv",
+       {G::kManyFormats, G::kCache, G::kText, G::kMeasure, G::kCompare, G::kModel, G::kThreads,
+        G::kJson, G::kCsv},
+       run_compare},
+      {"perplexity",
+       "Measure",
+       "MODEL",
+       "the quality of one format on a text",
+       "Perplexity over a text read through the quantized cache, and the KL divergence to a BF16 "
+       "cache on the same tokens. The digest is a "
+       "hash of all logits: the same for every --chunk that is a multiple of 64, for every chunk "
+       "with --invariant, and for any number of threads.",
+       "kvant perplexity model.gguf --kv int8 --text data/wikitext2-test.txt --context 2048",
+       {G::kCache, G::kText, G::kMeasure, G::kPerplexity, G::kModel, G::kThreads, G::kJson},
+       run_perplexity},
+      {"bench",
+       "Measure",
+       "WHAT",
+       "the speed of attention on a cache, beside ggml's and the memory's",
+       "Times attention over random keys and values, format by format. WHAT is attention. Every "
+       "answer is checked first. ggml's own flash "
+       "attention runs in the same rounds.",
+       "kvant bench attention --heads 32 --kv-heads 8 --dim 128 --tokens 8192 --kv bf16,int8,int4",
+       {G::kBench, G::kCache, G::kThreads, G::kJson},
+       run_bench},
+      {"generate",
+       "Run",
+       "MODEL",
+       "an answer to a prompt, as it is written",
+       "Continues the prompt, or answers it in the model's chat template with --chat. At the end "
+       "it prints speed and cache size.",
+       "kvant generate model.gguf -p \"The capital of France is\" -n 32 --kv int8\n"
+       "kvant generate model.gguf --chat --prompt-file question.txt --temperature 0.7 --top-p 0.9 "
+       "--seed 1",
+       {G::kPrompt, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kThreads, G::kJson},
+       run_generate},
+      {"chat",
+       "Run",
+       "MODEL",
+       "a conversation in the terminal",
+       "A conversation in the model's own chat template. The cache goes on from turn to turn: only "
+       "what is new is computed. Reads one "
+       "message per line, from a terminal or a pipe.",
+       "kvant chat model.gguf --kv int8 --system \"Answer in one sentence.\"",
+       {G::kChat, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kThreads},
+       run_chat},
+      {"logits",
+       "Run",
+       "MODEL",
+       "the logits of every token, as a NumPy file",
+       "For checking against other engines: float32, one row per token.",
+       "kvant logits model.gguf --ids 1,2,3 --weights f32 --kv f32 --out logits.npy",
+       {G::kLogits, G::kCache, G::kMeasure, G::kModel, G::kThreads, G::kJson},
+       run_logits},
+      {"inspect",
+       "Look",
+       "MODEL",
+       "what a model is: layers, heads, types, cache shape, tokenizer, template",
+       "Loads a model and prints its shape.",
+       "kvant inspect model.gguf",
+       {G::kModel, G::kThreads, G::kJson},
+       run_inspect},
+      {"formats",
+       "Look",
+       "",
+       "every cache format, and what the presets stand for",
+       "The registry: bits, what shares a scale, where the scale comes from, which kernel reads it "
+       "here.",
+       "kvant formats",
+       {G::kJson},
+       run_formats},
+      {"tokenize",
+       "Look",
+       "MODEL",
+       "text to token ids",
+       "Prints one token per line, or ids and pieces as JSON.",
+       "kvant tokenize model.gguf --text \"Hello world\"\nkvant tokenize model.gguf --text-file "
+       "notes.txt --no-special --json",
+       {G::kTokenize, G::kJson},
+       run_tokenize},
+      {"detokenize",
+       "Look",
+       "MODEL",
+       "token ids to text",
+       "Prints the text of a list of token ids.",
+       "kvant detokenize model.gguf --ids 1,2,3",
+       {G::kDetokenize, G::kJson},
+       run_detokenize},
+      {"doctor",
+       "Look",
+       "",
+       "this machine: CPU, memory, bandwidth, versions, the kernels that will run",
+       "Measures the memory's read bandwidth and names the code that every format runs on this "
+       "CPU.",
+       "kvant doctor",
+       {G::kThreads, G::kJson},
+       run_doctor},
+  };
+  return kCommands;
+}
+
+namespace {
+
+Status run(std::span<const std::string> words) {
+  KVANT_TRY(check_isa_override());
+  KVANT_ASSIGN(const Arguments arguments, parse_arguments(words, all_commands()));
+  if (arguments.version) {
+    fmt::print("kvant {}\n", KVANT_VERSION);
+    return {};
+  }
+  if (arguments.help) {
+    fmt::print("{}", arguments.command != nullptr ? command_help(*arguments.command)
+                                                  : program_help(all_commands()));
+    return {};
+  }
+  return arguments.command->run(arguments.invocation);
+}
+
+// A message is one sentence on one line, whatever a file put into it.
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+}  // namespace kvant::cli
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  try {
+    const kvant::Status status = kvant::cli::run(words);
+    if (!status.ok()) fmt::print(stderr, "kvant: {}\n", kvant::cli::one_line(status.message()));
+    return kvant::exit_code(status.code());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "kvant: memory ran out\n");
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "kvant: {}\n", kvant::cli::one_line(e.what()));
+  }
+  return 1;
+}

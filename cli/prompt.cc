@@ -1,0 +1,37 @@
+#include "cli/prompt.h"
+
+#include "cli/output.h"
+
+namespace kvant::cli {
+
+Result<std::string> read_prompt(const Settings& settings) {
+  const bool text = settings.is_given("prompt"), file = settings.is_given("prompt-file");
+  if (text && file)
+    return invalid_argument("--prompt and --prompt-file were both given; wanted one of them");
+  if (!text && !file)
+    return invalid_argument("there is no prompt; wanted --prompt TEXT or --prompt-file FILE");
+  return file ? read_file(settings.prompt_file) : settings.prompt;
+}
+
+Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string_view text) {
+  if (tokenizer.vocab_size() == 0) {
+    return unsupported(
+        "the model came without a tokenizer.json; wanted one, or token ids in place of a text");
+  }
+  return tokenizer.encode(text, SpecialTokens::kAdd);
+}
+
+Result<std::vector<int32_t>> chat_tokens(const Tokenizer& tokenizer,
+                                         std::span<const ChatMessage> messages) {
+  if (tokenizer.chat_template().empty()) {
+    return unsupported(
+        "the model has no chat template; wanted a chat model, or generate without --chat");
+  }
+  const std::string_view bos = tokenizer.bos() ? tokenizer.piece(*tokenizer.bos()) : "";
+  const std::string_view eos = tokenizer.eos() ? tokenizer.piece(*tokenizer.eos()) : "";
+  KVANT_ASSIGN(const std::string text,
+               render_chat(tokenizer.chat_template(), messages, true, bos, eos));
+  return tokenizer.encode(text, SpecialTokens::kNone);  // the template writes what it wants itself
+}
+
+}  // namespace kvant::cli

@@ -1,0 +1,24 @@
+// Prompt: from text or messages to the tokens that a model wants.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/settings.h"
+#include "model/model.h"
+
+namespace kvant::cli {
+
+// --prompt or --prompt-file; invalid_argument if neither or both are given.
+Result<std::string> read_prompt(const Settings& settings);
+
+// The text's tokens, with what the model wants around them. unsupported if the model came without a
+// tokenizer.
+Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string_view text);
+
+// The messages in the model's own chat template, open for an answer.
+Result<std::vector<int32_t>> chat_tokens(const Tokenizer& tokenizer,
+                                         std::span<const ChatMessage> messages);
+
+}  // namespace kvant::cli

@@ -1,0 +1,58 @@
+// Terminal: tables, numbers for people, colours and progress bars. Colours only where a terminal
+// reads them.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvant::cli {
+
+enum class Color : uint8_t { kPlain, kBold, kDim, kGreen, kYellow, kRed };
+
+// True if `file` is a terminal and NO_COLOR isn't set.
+bool has_colors(std::FILE* file);
+// `text` in that colour if `colored`.
+std::string paint(std::string_view text, Color color, bool colored);
+
+struct Cell {
+  std::string text;
+  Color color = Color::kPlain;
+};
+
+// Columns as wide as their widest cell; the first is aligned left, numbers to the right.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    bool left = false;
+  };
+  explicit Table(std::vector<Column> columns);
+  void add_row(std::vector<Cell> cells);  // as many as columns
+  std::string render(bool colored) const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<Cell>> rows_;
+};
+
+std::string human_bytes(double bytes);   // "98.1 MB", decimal units
+std::string human_count(double count);   // "134.5 M"
+std::string short_number(double value);  // three significant digits: "1.23e-05", "0.0123", "12.3"
+
+// A bar on stderr, when stderr is a terminal; silent otherwise.
+class Progress {
+ public:
+  explicit Progress(std::string label);
+  ~Progress();  // takes the bar away
+  void update(double share);
+
+ private:
+  std::string label_;
+  bool shown_;
+  int last_percent_ = -1;
+};
+
+}  // namespace kvant::cli

@@ -1,0 +1,86 @@
+// kvant tokenize and kvant detokenize: text to token ids and back. Only the tokenizer is read, no
+// weights.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <iterator>
+
+#include "cli/command.h"
+#include "cli/output.h"
+#include "files/gguf.h"
+#include "model/tokenizer.h"
+
+namespace kvant::cli {
+namespace {
+
+struct OpenTokenizer {
+  std::unique_ptr<GgufFile> file;  // the tokenizer may point into it
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+Result<OpenTokenizer> open_tokenizer(const std::string& path) {
+  OpenTokenizer open;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return not_found(
+        fmt::format("{} doesn't exist; wanted a GGUF file or a Hugging Face directory", path));
+  }
+  if (std::filesystem::is_directory(path, error)) {
+    KVANT_ASSIGN(open.tokenizer, Tokenizer::load(std::filesystem::path(path)));
+  } else {
+    KVANT_ASSIGN(open.file, GgufFile::open(path));
+    KVANT_ASSIGN(open.tokenizer, Tokenizer::load(*open.file));
+  }
+  return open;
+}
+
+Result<std::string> input_text(const Settings& s) {
+  if (s.is_given("text") == s.is_given("text-file")) {
+    return invalid_argument("wanted either --text TEXT or --text-file FILE");
+  }
+  return s.is_given("text") ? s.text : read_file(s.text_file);
+}
+
+}  // namespace
+
+Status run_tokenize(const Invocation& in) {
+  KVANT_ASSIGN(const std::string text, input_text(in.settings));
+  KVANT_ASSIGN(const OpenTokenizer open, open_tokenizer(in.model));
+  const Tokenizer& tokenizer = *open.tokenizer;
+  const std::vector<int32_t> ids =
+      tokenizer.encode(text, in.settings.no_special ? SpecialTokens::kNone : SpecialTokens::kAdd);
+  if (!in.settings.json.empty()) {
+    Json pieces = Json::array();
+    for (int32_t id : ids) pieces.push_back(std::string(tokenizer.piece(id)));
+    KVANT_TRY(write_json(in.settings.json, {{"ids", ids}, {"pieces", pieces}}));
+  }
+  if (takes_output(in.settings.json)) return {};
+  std::string out;
+  for (int32_t id : ids) out += fmt::format("{:>8}  {}\n", id, tokenizer.piece(id));
+  return write_text("-", out);
+}
+
+Status run_detokenize(const Invocation& in) {
+  const Settings& s = in.settings;
+  if (s.is_given("ids") == s.is_given("ids-file"))
+    return invalid_argument("wanted either --ids 1,2,3 or --ids-file FILE");
+  std::string list = s.ids;
+  if (s.is_given("ids-file")) {
+    KVANT_ASSIGN(list, read_file(s.ids_file));
+  }
+  KVANT_ASSIGN(const std::vector<int32_t> ids, parse_ids(list));
+  KVANT_ASSIGN(const OpenTokenizer open, open_tokenizer(in.model));
+  for (int32_t id : ids) {
+    if (id >= open.tokenizer->vocab_size()) {
+      return invalid_argument(fmt::format("token id {} is outside the vocabulary of {}", id,
+                                          open.tokenizer->vocab_size()));
+    }
+  }
+  const std::string text = open.tokenizer->decode(ids, !s.keep_special);
+  if (!s.json.empty()) KVANT_TRY(write_json(s.json, {{"text", text}}));
+  return takes_output(s.json) ? Status() : write_text("-", text + "\n");
+}
+
+}  // namespace kvant::cli

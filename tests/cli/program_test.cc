@@ -1,0 +1,242 @@
+// The program as users meet it: good commands on tiny models, and a table of bad ones.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "run_program.h"
+
+namespace kvant::cli {
+namespace {
+
+const std::string kModel = tiny_model("llama");
+constexpr int kVocab = 64;  // smaller than any tiny model's
+
+std::string text_file(const std::string& name, const std::string& text) {
+  const std::filesystem::path path = scratch() / name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path.string();
+}
+
+TEST(Program, HelpTeachesAndEveryCommandShowsAnExample) {
+  const ProgramRun help = run_program({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* command : {"compare", "generate", "chat", "perplexity", "logits", "tokenize",
+                              "detokenize", "formats", "inspect", "doctor", "bench"}) {
+    EXPECT_NE(help.out.find(std::string("\n  ") + command), std::string::npos) << command;
+    const ProgramRun one = run_program({command, "--help"});
+    EXPECT_EQ(one.exit_code, 0);
+    EXPECT_NE(one.out.find(std::string("Example\n  kvant ") + command), std::string::npos)
+        << command;
+  }
+}
+
+TEST(Program, CaseH1_BadInputIsOneSentenceFast) {
+  const std::string empty = text_file("empty.gguf", ""),
+                    junk = text_file("junk.gguf", "GGUF is not what this is");
+  const std::string ids = ids_file(200, kVocab), short_text = text_file("short.ids", "5");
+  const std::vector<std::vector<std::string>> kBad = {
+      {"frobnicate"},
+      {"compare"},
+      {"compare", "/nowhere/model.gguf"},
+      {"compare", kModel, "--nosuch"},
+      {"compare", kModel, "--kv", "int9"},
+      {"compare", kModel, "--kv", "int8,,int4"},
+      {"compare", kModel, "--kv", ""},
+      {"compare", kModel, "--text", "/nowhere/text"},
+      {"compare", kModel, "--text", "/"},
+      {"compare", kModel, "--ids-file", ids, "--text", ids},
+      {"compare", kModel, "--ids-file", ids, "--context", "201"},
+      {"compare", kModel, "--ids-file", ids, "--context", "1"},
+      {"compare", kModel, "--ids-file", ids, "--context", "nan"},
+      {"compare", kModel, "--ids-file", ids, "--json", "-", "--csv", "-"},
+      {"compare", kModel, "--ids-file", ids, "--max-kld", "NaN"},
+      {"perplexity", kModel, "--ids-file", short_text},
+      {"perplexity", kModel, "--ids-file", ids, "--chunk", "100"},
+      {"perplexity", kModel, "--ids-file", ids, "--chunk", "0"},
+      {"perplexity", kModel, "--ids-file", ids, "--sinks", "63"},
+      {"perplexity", kModel, "--ids-file", ids, "--sinks", "-64"},
+      {"perplexity", kModel, "--ids-file", ids, "--exact-window", "1e400"},
+      {"perplexity", kModel, "--ids-file", ids, "--kv-layers", "3-1=int8"},
+      {"perplexity", kModel, "--ids-file", ids, "--kv-layers", "0-99=int8"},
+      {"perplexity", kModel, "--ids-file", ids, "--kv-layers", "0-1=int8;1=int4"},
+      {"perplexity", kModel, "--ids-file", ids, "--weights", "q9"},
+      {"perplexity", kModel, "--ids-file", ids, "--threads", "0"},
+      {"perplexity", kModel, "--ids-file", ids, "--kv", "int8/"},
+      {"perplexity", empty},
+      {"perplexity", junk},
+      {"perplexity", scratch().string()},
+      {"generate", kModel},
+      {"generate", kModel, "-p", "x", "--prompt-file", ids},
+      {"generate", kModel, "-p", "x", "--temperature", "nan"},
+      {"generate", kModel, "-p", "x", "--temperature", "1e400"},
+      {"generate", kModel, "-p", "x", "--temperature", "-3"},
+      {"generate", kModel, "-p", "x", "--top-p", "0"},
+      {"generate", kModel, "-p", "x", "--top-p", "7"},
+      {"generate", kModel, "-p", "x", "--top-k", "0"},
+      {"generate", kModel, "-p", "x", "-n", "0"},
+      {"generate", kModel, "-p", "x", "-n", "-1"},
+      {"generate", kModel, "-p", "x", "--seed", "1.5"},
+      {"generate", kModel, "--prompt-file", "/nowhere/prompt"},
+      {"logits", kModel, "--ids", "1,2"},
+      {"logits", kModel, "--ids", "1,x", "--out", "/tmp/never.npy"},
+      {"logits", kModel, "--ids", "1,999999", "--out", (scratch() / "never.npy").string()},
+      {"logits", kModel, "--out", "/tmp/never.npy"},
+      {"tokenize", kModel},
+      {"tokenize", "/nowhere", "--text", "x"},
+      {"detokenize", kModel, "--ids", "a"},
+      {"bench", "disk"},
+      {"bench", "attention", "--heads", "9", "--kv-heads", "2"},
+      {"bench", "attention", "--kv", "int4_g32_z", "--dim", "80"},
+      {"inspect", "/nowhere"},
+  };
+  for (const std::vector<std::string>& words : kBad) {
+    std::string line;
+    for (const std::string& word : words) line += word + " ";
+    const ProgramRun run = run_program(words);
+    EXPECT_EQ(run.exit_code, 2) << line << "\n" << run.err;
+    EXPECT_EQ(run.out, "") << line;
+    EXPECT_TRUE(run.err.starts_with("kvant: ")) << line << "\n" << run.err;
+    EXPECT_EQ(run.err_lines(), 1u) << line << "\n" << run.err;
+    EXPECT_LT(run.seconds, 2) << line;
+  }
+}
+
+TEST(Program, AWrongForcedIsaIsAnError) {
+  setenv("KVANT_FORCE_ISA", "mmx", 1);
+  const ProgramRun run = run_program({"formats"});
+  unsetenv("KVANT_FORCE_ISA");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.err_lines(), 1u);
+}
+
+// For each name that `kvant formats` lists: it serves, or it is refused in one sentence.
+TEST(Program, CaseH1_EveryListedFormatServesOrIsRefused) {
+  const ProgramRun list = run_program({"formats", "--json"});
+  ASSERT_EQ(list.exit_code, 0) << list.err;
+  std::vector<std::string> names;
+  for (const auto& format : list.json()["formats"]) names.push_back(format["name"]);
+  for (const auto& preset : list.json()["presets"]) names.push_back(preset["name"]);
+  ASSERT_GT(names.size(), 20u);
+  const std::string ids = ids_file(200, kVocab);
+  for (const std::string& name : names) {
+    const ProgramRun run = run_program({"perplexity", kModel, "--ids-file", ids, "--context", "200",
+                                        "--no-baseline", "--kv", name, "--json"});
+    if (run.exit_code == 0) {
+      EXPECT_GT(run.json()["perplexity"].get<double>(), 1) << name;
+    } else {
+      EXPECT_EQ(run.exit_code, 2) << name << "\n" << run.err;
+      EXPECT_TRUE(run.err.starts_with("kvant: ")) << run.err;
+    }
+    EXPECT_LT(run.seconds, 2) << name;
+  }
+}
+
+TEST(Program, CompareWritesATableJsonAndCsv) {
+  const std::string json = (scratch() / "c.json").string(), csv = (scratch() / "c.csv").string();
+  const ProgramRun run =
+      run_program({"compare", kModel, "--ids-file", ids_file(256, kVocab), "--context", "256",
+                   "--kv", "bf16,int8,int2", "--decode-steps", "3", "--json", json, "--csv", csv});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find("Take "), std::string::npos);
+  EXPECT_EQ(run.out.find('\x1b'), std::string::npos) << "no colours into a file";
+  const nlohmann::json report = nlohmann::json::parse(slurp(json));
+  ASSERT_EQ(report["rows"].size(), 3u);
+  for (const char* key : {"format", "k_format", "v_format", "nominal_bits", "sealed_bits",
+                          "effective_bits", "bytes_per_token", "cache_bytes", "prefill_tok_s",
+                          "decode_tok_s", "perplexity", "kld", "kld_p99", "top1"}) {
+    EXPECT_TRUE(report["rows"][1].contains(key)) << key;
+  }
+  EXPECT_EQ(report["rows"][0]["kld"], 0.0);
+  EXPECT_EQ(report["rows"][0]["nominal_bits"], 16.0);
+  EXPECT_GT(report["rows"][2]["kld"], report["rows"][1]["kld"]);
+  EXPECT_GT(report["rows"][1]["sealed_bits"], 8.0);
+  EXPECT_TRUE(report["recommend"].is_string());
+  EXPECT_EQ(report["context"], 256);
+  const std::string lines = slurp(csv);
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 4);
+  EXPECT_TRUE(lines.starts_with("format,k_format,v_format,"));
+}
+
+std::string digest(std::vector<std::string> words) {
+  words.insert(words.begin(), {"perplexity", kModel, "--ids-file", ids_file(500, kVocab),
+                               "--context", "500", "--no-baseline", "--json"});
+  const ProgramRun run = run_program(words);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  return run.exit_code == 0 ? run.json()["digest"].get<std::string>() : run.err;
+}
+
+TEST(Program, TheChunkAndTheThreadsDoNotChangeOneBit) {
+  for (const char* kv : {"bf16", "int8", "int4", "kivi2"}) {
+    std::set<std::string> aligned, any;
+    for (const char* chunk : {"64", "128", "512"})
+      aligned.insert(digest({"--kv", kv, "--chunk", chunk}));
+    aligned.insert(digest({"--kv", kv, "--threads", "1"}));
+    for (const char* chunk : {"1", "7", "64", "500"})
+      any.insert(digest({"--kv", kv, "--invariant", "--chunk", chunk}));
+    EXPECT_EQ(aligned.size(), 1u) << kv;
+    EXPECT_EQ(any.size(), 1u) << kv;
+  }
+}
+
+TEST(Program, LogitsAreAnArrayOfTokensByVocabulary) {
+  const std::string path = (scratch() / "l.npy").string();
+  const ProgramRun run = run_program({"logits", kModel, "--ids", "1,2,3", "--weights", "f32",
+                                      "--kv", "f32", "--out", path, "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const auto shape = run.json()["shape"];
+  EXPECT_EQ(shape[0], 3);
+  EXPECT_EQ(std::filesystem::file_size(path) % 64,
+            shape[0].get<size_t>() * shape[1].get<size_t>() * 4 % 64);
+}
+
+// Ten settings whose effect isn't what was asked: the block at the start says so, and --strict
+// refuses.
+TEST(Program, CaseH3_WhatDiffersIsSaidAndStrictRefusesIt) {
+  const std::string ids = ids_file(200, kVocab);
+  const std::vector<std::string> base = {
+      "perplexity", tiny_model("deepseek_v2"), "--ids-file", ids,   "--context",
+      "150",        "--no-baseline",           "--kv",       "int8"};
+  const ProgramRun loose = run_program(base);
+  ASSERT_EQ(loose.exit_code, 0) << loose.err;
+  EXPECT_NE(loose.err.find("note "), std::string::npos) << loose.err;
+  EXPECT_NE(loose.err.find("; asked "), std::string::npos) << loose.err;
+  std::vector<std::string> strict = base;
+  strict.push_back("--strict");
+  const ProgramRun refused = run_program(strict);
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(refused.err.starts_with("kvant: ")) << refused.err;
+}
+
+TEST(Program, InspectDoctorAndFormatsPrint) {
+  for (const std::string& name : {"llama", "gemma3", "qwen3_moe", "deepseek_v2", "phi3"}) {
+    const ProgramRun run = run_program({"inspect", tiny_model(name), "--json"});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_GT(run.json()["num_layers"], 0) << name;
+    EXPECT_EQ(run_program({"inspect", tiny_model(name)}).exit_code, 0);
+  }
+  const ProgramRun doctor = run_program({"doctor", "--json"});
+  ASSERT_EQ(doctor.exit_code, 0) << doctor.err;
+  EXPECT_GT(doctor.json()["read_bandwidth"], 1e8);
+  EXPECT_GT(doctor.json()["kernels"].size(), 2u);
+  EXPECT_EQ(run_program({"formats"}).exit_code, 0);
+}
+
+TEST(Program, BenchChecksAndTimesBesideItsPeers) {
+  const ProgramRun run = run_program({"bench", "attention", "--heads", "4", "--kv-heads", "2",
+                                      "--dim", "64", "--tokens", "500", "--kv", "bf16,int8",
+                                      "--layers", "2", "--repeats", "3", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  std::set<std::string> names;
+  for (const auto& row : run.json()["rows"]) {
+    names.insert(row["format"]);
+    for (const char* key : {"ms", "spread", "bytes", "bandwidth_share"})
+      EXPECT_TRUE(row.contains(key));
+  }
+  EXPECT_TRUE(names.contains("bf16"));
+  EXPECT_TRUE(names.contains("ggml/q8_0"));
+}
+
+}  // namespace
+}  // namespace kvant::cli
