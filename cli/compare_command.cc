@@ -246,8 +246,8 @@ Status run_compare(const Invocation& in) {
     KVANT_ASSIGN(CachePlanChoice choice, choose_cache(in.settings, name, open.model->info()));
     choices.push_back(std::move(choice));
   }
-  announce(in, open, choices);
   KVANT_ASSIGN(const std::vector<int32_t> tokens, context_tokens(in.settings, input, *open.model));
+  announce(in, open, choices);
   KVANT_ASSIGN(const std::vector<Row> rows, measure(in, open, tokens, std::move(choices)));
   const Recommendation best = recommend_row(rows, in.settings);
 

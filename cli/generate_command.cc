@@ -43,8 +43,8 @@ Status run_generate(const Invocation& in) {
   KVANT_ASSIGN(const OpenModel open, open_model(in));
   KVANT_ASSIGN(const CachePlanChoice choice,
                choose_cache(in.settings, in.settings.kv, open.model->info()));
-  announce(in, open, {&choice, 1});
   KVANT_ASSIGN(std::vector<int32_t> tokens, prompt_tokens(in, *open.model, prompt));
+  announce(in, open, {&choice, 1});
   KVANT_ASSIGN(const std::unique_ptr<KvCache> cache,
                KvCache::create(choice.options, *open.threads));
   Engine engine(*open.model, *cache,

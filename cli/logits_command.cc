@@ -71,8 +71,8 @@ Status run_logits(const Invocation& in) {
   Model& model = *open.model;
   KVANT_ASSIGN(const CachePlanChoice choice,
                choose_cache(in.settings, in.settings.kv, model.info()));
-  announce(in, open, {&choice, 1});
   KVANT_ASSIGN(const std::vector<int32_t> ids, input_tokens(in.settings, model));
+  announce(in, open, {&choice, 1});
   KVANT_ASSIGN(const std::unique_ptr<KvCache> cache,
                KvCache::create(choice.options, *open.threads));
   KVANT_ASSIGN(const SequenceId sequence, cache->create_sequence());

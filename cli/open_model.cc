@@ -41,6 +41,17 @@ void announce_layers(const CachePlanChoice& choice) {
   }
 }
 
+// Layers mostly differ for one and the same reason: one sentence stands for all, unless all are
+// asked for.
+void announce_notes(const std::vector<std::string>& notes, bool all) {
+  constexpr size_t kShown = 2;
+  const size_t shown = all || notes.size() <= kShown + 1 ? notes.size() : kShown;
+  for (size_t i = 0; i < shown; ++i) fmt::print(stderr, "note     {}\n", notes[i]);
+  if (shown < notes.size()) {
+    fmt::print(stderr, "note     and {} more like these (-v lists them)\n", notes.size() - shown);
+  }
+}
+
 }  // namespace
 
 int num_threads(const Settings& settings) {
@@ -119,8 +130,8 @@ std::string describe_formats(std::span<const FormatPair> layers) {
 void announce(const Invocation& in, const OpenModel& open,
               std::span<const CachePlanChoice> choices) {
   const ModelInfo& info = open.model->info();
-  fmt::print(stderr, "model    {} ({}, {} layers, {} parameters, {} of weights: {})\n", info.name,
-             info.architecture, info.num_layers,
+  fmt::print(stderr, "model    {} ({}, {} layers, {} parameters, {} of weights: {})\n",
+             info.name.empty() ? in.model : info.name, info.architecture, info.num_layers,
              human_count(static_cast<double>(info.num_parameters)),
              human_bytes(static_cast<double>(info.weight_bytes)), weight_summary(info));
   fmt::print(stderr, "compute  {}; attention {}; {} threads{}\n", info.compute,
@@ -131,7 +142,7 @@ void announce(const Invocation& in, const OpenModel& open,
     fmt::print(
         stderr, "cache    {}: {}{}\n", choice.name, describe_formats(choice.formats.effective),
         changed ? fmt::format("; asked {}", describe_formats(choice.formats.requested)) : "");
-    for (const std::string& note : choice.formats.notes) fmt::print(stderr, "note     {}\n", note);
+    announce_notes(choice.formats.notes, in.settings.verbose);
     if (in.settings.verbose) announce_layers(choice);
   }
   if (!choices.empty()) {

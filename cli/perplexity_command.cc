@@ -64,8 +64,8 @@ Status run_perplexity(const Invocation& in) {
   KVANT_ASSIGN(const OpenModel open, open_model(in));
   KVANT_ASSIGN(const CachePlanChoice choice,
                choose_cache(in.settings, in.settings.kv, open.model->info()));
-  announce(in, open, {&choice, 1});
   KVANT_ASSIGN(const std::vector<int32_t> tokens, context_tokens(in.settings, input, *open.model));
+  announce(in, open, {&choice, 1});
   const EvaluatedRun run{choice.name, choice.options};
   EvaluationOptions options;
   options.chunk = static_cast<int>(in.settings.chunk);
