@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <span>
+
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
@@ -25,6 +27,11 @@ Result<std::vector<FormatPair>> bench_pairs(const Settings& settings) {
   return pairs;
 }
 
+// Our rows come first, in the order asked for; ggml's after them have no formats of ours.
+void name_rows(AttentionReport& report, const std::vector<std::string>& names) {
+  for (size_t i = 0; i < names.size(); ++i) report.rows[i].name = names[i];
+}
+
 std::string render(const AttentionReport& report) {
   Table table({{"format", true}, {"time"}, {"spread"}, {"bytes"}, {"bandwidth"}, {"error"}});
   for (const AttentionTiming& row : report.rows) {
@@ -38,7 +45,8 @@ std::string render(const AttentionReport& report) {
   return table.render(has_colors(stdout));
 }
 
-Json report_json(const Invocation& in, const AttentionReport& report, int threads) {
+Json report_json(const Invocation& in, const AttentionReport& report,
+                 std::span<const FormatPair> pairs, int threads) {
   const Settings& s = in.settings;
   Json json = {{"heads", s.heads},
                {"kv_heads", s.kv_heads},
@@ -52,8 +60,11 @@ Json report_json(const Invocation& in, const AttentionReport& report, int thread
                {"read_bandwidth", report.bandwidth},
                {"notes", report.notes}};
   json["rows"] = Json::array();
-  for (const AttentionTiming& row : report.rows) {
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    const AttentionTiming& row = report.rows[i];
     json["rows"].push_back({{"format", row.name},
+                            {"k_format", i < pairs.size() ? Json(pairs[i].key) : Json()},
+                            {"v_format", i < pairs.size() ? Json(pairs[i].value) : Json()},
                             {"ms", row.ms},
                             {"spread", row.spread},
                             {"bytes", row.bytes},
@@ -90,6 +101,8 @@ Status run_bench(const Invocation& in) {
     KVANT_ASSIGN(report, bench_attention(shape, pairs, !s.no_peers, static_cast<int>(s.repeats),
                                          threads, [&](double share) { progress.update(share); }));
   }
+  KVANT_ASSIGN(const std::vector<std::string> names, split_formats(s.kv));
+  name_rows(report, names);
   fmt::print(stderr,
              "attention of {} queries, {} heads on {} KV heads of {} channels, {} tokens cached; "
              "{} threads, {}; memory reads {}/s\n",
@@ -97,7 +110,7 @@ Status run_bench(const Invocation& in) {
              isa_name(active_isa()), human_bytes(report.bandwidth));
   if (!report.notes.empty()) fmt::print(stderr, "note     {}\n", report.notes);
   if (!s.json.empty())
-    KVANT_TRY(write_json(s.json, report_json(in, report, threads.num_threads())));
+    KVANT_TRY(write_json(s.json, report_json(in, report, pairs, threads.num_threads())));
   return takes_output(s.json) ? Status() : write_text("-", render(report));
 }
 

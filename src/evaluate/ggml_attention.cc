@@ -25,6 +25,8 @@ struct Functions {
   decltype(&ggml_graph_compute) compute;
   decltype(&ggml_threadpool_new) new_pool;
   decltype(&ggml_threadpool_free) free_pool;
+  decltype(&ggml_threadpool_pause) pause;
+  decltype(&ggml_threadpool_resume) resume;
 };
 
 template <typename F>
@@ -39,8 +41,9 @@ Result<Functions> find_functions() {
   find(f.compute, "ggml_graph_compute");
   find(f.new_pool, "ggml_threadpool_new");
   find(f.free_pool, "ggml_threadpool_free");
-  if (f.plan == nullptr || f.compute == nullptr || f.new_pool == nullptr ||
-      f.free_pool == nullptr) {
+  find(f.pause, "ggml_threadpool_pause");
+  find(f.resume, "ggml_threadpool_resume");
+  if (!f.plan || !f.compute || !f.new_pool || !f.free_pool || !f.pause || !f.resume) {
     return unsupported("ggml's CPU library doesn't export its graph functions");
   }
   return f;
@@ -89,7 +92,10 @@ class GgmlSubject : public AttentionSubject {
   }
 
   Result<double> check() override {
-    KVANT_TRY(compute(0));
+    f_.resume(pool_);
+    const Status status = compute(0);
+    f_.pause(pool_);
+    KVANT_TRY(status);
     const size_t size = static_cast<size_t>(s_.heads) * static_cast<size_t>(s_.dim);
     const float* out =
         static_cast<const float*>(outputs_[0]->data) + static_cast<size_t>(s_.queries - 1) * size;
@@ -100,11 +106,18 @@ class GgmlSubject : public AttentionSubject {
     return error;
   }
 
+  // ggml's threads spin while they wait for work: they are paused while others are timed.
   Result<double> time_once() override {
+    f_.resume(pool_);
     const auto start = std::chrono::steady_clock::now();
-    for (int layer = 0; layer < s_.layers; ++layer) KVANT_TRY(compute(static_cast<size_t>(layer)));
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
-           s_.layers;
+    Status status;
+    for (int layer = 0; layer < s_.layers && status.ok(); ++layer)
+      status = compute(static_cast<size_t>(layer));
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    f_.pause(pool_);
+    KVANT_TRY(status);
+    return seconds / s_.layers;
   }
 
  private:

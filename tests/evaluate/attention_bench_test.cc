@@ -35,6 +35,18 @@ TEST(AttentionBench, PrefillIsCausalForUsAndForPeers) {
   EXPECT_LT(report->rows[1].error, 1e-2) << "ggml/f16";
 }
 
+TEST(AttentionBench, AStepMayEndAPage) {
+  ThreadPool threads(1);
+  for (int queries : {1, 64}) {
+    const AttentionShape shape{
+        .heads = 2, .kv_heads = 1, .dim = 32, .tokens = 256 - queries, .queries = queries};
+    const auto report =
+        bench_attention(shape, std::vector<FormatPair>{{"int8_token", "int8_token"}}, false, 3,
+                        threads, [](double) {});
+    EXPECT_TRUE(report.ok()) << report.status().message();
+  }
+}
+
 TEST(AttentionBench, HeadsMustShareEvenly) {
   ThreadPool threads(1);
   const AttentionShape shape{.heads = 5, .kv_heads = 2, .dim = 64, .tokens = 100};
