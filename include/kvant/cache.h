@@ -1,14 +1,18 @@
-// KvCache: a paged, quantized KV cache for many sequences, and attention on it. No model or engine is needed.
+// KvCache: a paged, quantized KV cache for many sequences, and attention on it. No model or engine
+// is needed.
 //
-// A sequence's cache is a list of pages of 64 tokens. Per layer a page is *exact* (K and V rows as given, in the side's
-// exact type) or *sealed*: encoded once by the layer's K and V formats from exactly those stored rows, never again.
-// **The read rule**: the query at position t reads page j sealed iff (j + 1)·64 <= floor(t / 64)·64 − exact_window and j
-// is not a sink page of that side; otherwise it reads exact rows. Hence what a query sees depends on its position only,
-// never on how the tokens arrived: any page-aligned chunking, any batch and any number of threads give the same bits.
+// A sequence's cache is a list of pages of 64 tokens. Per layer a page is *exact* (K and V rows as
+// given, in the side's exact type) or *sealed*: encoded once by the layer's K and V formats from
+// exactly those stored rows, never again.
+// **The read rule**: the query at position t reads page j sealed iff (j + 1)·64 <= floor(t / 64)·64
+// − exact_window and j is not a sink page of that side; otherwise it reads exact rows. Hence what a
+// query sees depends on its position only, never on how the tokens arrived: any page-aligned
+// chunking, any batch and any number of threads give the same bits.
 //
-// Use: create_sequence(); then per step begin_step(batch), and for every layer in order append() and attend(); then
-// end_step(), or abort_step(), which leaves every sequence as it was. One step at a time; calls come from one thread at a
-// time (attend parallelizes inside). Functions that return Status change nothing when they fail.
+// Use: create_sequence(); then per step begin_step(batch), and for every layer in order append()
+// and attend(); then end_step(), or abort_step(), which leaves every sequence as it was. One step
+// at a time; calls come from one thread at a time (attend parallelizes inside). Functions that
+// return Status change nothing when they fail.
 #pragma once
 
 #include <cstddef>
@@ -44,10 +48,10 @@ struct CacheLayer {
   int value_dim = 0;
   ValueSource value_source = ValueSource::kOwnStream;
   int value_offset = 0;
-  int window = 0;        // a query sees this many tokens, itself included; 0: all
-  int shares = -1;       // index of an earlier layer whose cache this one reads; it appends nothing then
+  int window = 0;   // a query sees this many tokens, itself included; 0: all
+  int shares = -1;  // index of an earlier layer whose cache this one reads; it appends nothing then
   FormatPair formats = {"bf16", "bf16"};
-  float key_scale = 0;   // the given scale of a `_tensor` format; 0: none
+  float key_scale = 0;  // the given scale of a `_tensor` format; 0: none
   float value_scale = 0;
   RopeSpec rope;
 };
@@ -56,13 +60,14 @@ inline constexpr int kStaticStepTokens = 512;
 
 struct CacheOptions {
   std::vector<CacheLayer> layers;
-  int sinks = 64;         // tokens at the start kept exact, a multiple of 64, for every quantized side; a sliding
-                          // layer drops them with its window
-  int exact_window = 0;   // W of the read rule, a multiple of 64
+  int sinks = 64;  // tokens at the start kept exact, a multiple of 64, for every quantized side; a
+                   // sliding layer drops them with its window
+  int exact_window = 0;  // W of the read rule, a multiple of 64
   uint64_t rotation_seed = 0;
   uint64_t max_bytes = 0;  // of live pages; 0: as much as the machine gives
-  // Static mode: the pages that one sequence of this many tokens takes, grown by steps of at most kStaticStepTokens, are
-  // allocated at once, and no more later. 0: pages come and go as they are needed.
+  // Static mode: the pages that one sequence of this many tokens takes, grown by steps of at most
+  // kStaticStepTokens, are allocated at once, and no more later. 0: pages come and go as they are
+  // needed.
   uint64_t preallocate_tokens = 0;
 };
 
@@ -82,20 +87,22 @@ struct AttentionParams {
 
 // Memory of the pool, in bytes.
 struct CacheUsage {
-  uint64_t reserved_bytes = 0;  // taken from the system
-  uint64_t live_bytes = 0;      // slabs that a sequence holds
-  uint64_t sealed_bytes = 0;    // part of live
-  uint64_t exact_bytes = 0;     // part of live
-  uint64_t ideal_bytes = 0;     // the same tokens, unpadded, in bf16
-  uint64_t workspace_bytes = 0; // scratch of steps, outside the pool
+  uint64_t reserved_bytes = 0;   // taken from the system
+  uint64_t live_bytes = 0;       // slabs that a sequence holds
+  uint64_t sealed_bytes = 0;     // part of live
+  uint64_t exact_bytes = 0;      // part of live
+  uint64_t ideal_bytes = 0;      // the same tokens, unpadded, in bf16
+  uint64_t workspace_bytes = 0;  // scratch of steps, outside the pool
 };
 
-// What truncate() and fork() answer: the cache now holds `kept` tokens; the caller feeds tokens [kept, asked) again.
+// What truncate() and fork() answer: the cache now holds `kept` tokens; the caller feeds tokens
+// [kept, asked) again.
 struct Rollback {
   int64_t kept = 0;
 };
 
-// Attention mass per page, filled by attend() where the caller passes it: mass[token row of the step][query head][page].
+// Attention mass per page, filled by attend() where the caller passes it: mass[token row of the
+// step][query head][page].
 struct PageMass {
   std::vector<float> mass;
   int num_pages = 0;
@@ -115,43 +122,49 @@ class KvCache {
   virtual Status release_sequence(SequenceId id) = 0;
   virtual Result<int64_t> length(SequenceId id) const = 0;  // tokens
 
-  // A new sequence with the first `tokens` tokens of `id`. Pages are shared; the open one is copied when either writes
-  // to it. A cut inside a page that only exists sealed goes back to that page's start, and with an exact window further,
-  // to the last page start from which every later query sees what it would in a fresh sequence.
+  // A new sequence with the first `tokens` tokens of `id`. Pages are shared; the open one is copied
+  // when either writes to it. A cut inside a page that only exists sealed goes back to that page's
+  // start, and with an exact window further, to the last page start from which every later query
+  // sees what it would in a fresh sequence.
   struct Fork {
     SequenceId sequence;
     Rollback rollback;
   };
   virtual Result<Fork> fork(SequenceId id, int64_t tokens) = 0;
-  // Drops tokens from the end, likewise. A sliding layer whose window has lost pages that the shorter sequence needs
-  // makes the cut go back to 0.
+  // Drops tokens from the end, likewise. A sliding layer whose window has lost pages that the
+  // shorter sequence needs makes the cut go back to 0.
   virtual Result<Rollback> truncate(SequenceId id, int64_t tokens) = 0;
 
-  // --- One step. Rows of all items follow one another in the order of `batch`; total = Σ num_tokens.
-  // exhausted if the pages don't fit: the message says how many bytes are needed and free.
+  // --- One step. Rows of all items follow one another in the order of `batch`; total = Σ
+  // num_tokens. exhausted if the pages don't fit: the message says how many bytes are needed and
+  // free.
   virtual Status begin_step(std::span<const StepItem> batch) = 0;
-  // k: [total][num_kv_heads][key_dim], v: [total][num_kv_heads][value_dim] (ignored for kKeyRange). `k_pre_rope` only where
-  // the layer's K format needs it. invalid_argument with layer and position if a value is NaN or infinite.
-  virtual Status append(int layer, const float* k, const float* v, const float* k_pre_rope = nullptr) = 0;
-  // q: [total][num_query_heads][key_dim] → out: [total][num_query_heads][value_dim]. After append() of the same layer.
+  // k: [total][num_kv_heads][key_dim], v: [total][num_kv_heads][value_dim] (ignored for kKeyRange).
+  // `k_pre_rope` only where the layer's K format needs it. invalid_argument with layer and position
+  // if a value is NaN or infinite.
+  virtual Status append(int layer, const float* k, const float* v,
+                        const float* k_pre_rope = nullptr) = 0;
+  // q: [total][num_query_heads][key_dim] → out: [total][num_query_heads][value_dim]. After append()
+  // of the same layer.
   virtual Status attend(int layer, const float* q, const AttentionParams& params, float* out,
                         PageMass* mass = nullptr) = 0;
   virtual Status end_step() = 0;
   virtual void abort_step() = 0;
 
-  // The rows that the cache stands for, decoded: K [num_tokens][num_kv_heads][key_dim] and V likewise; for tests and
-  // error measurements. `as_seen_from` is a query position: the read rule decides exact or sealed per page.
+  // The rows that the cache stands for, decoded: K [num_tokens][num_kv_heads][key_dim] and V
+  // likewise; for tests and error measurements. `as_seen_from` is a query position: the read rule
+  // decides exact or sealed per page.
   virtual Status read(SequenceId id, int layer, int64_t first, int64_t count, int64_t as_seen_from,
                       float* k, float* v) const = 0;
 
   virtual CacheUsage usage() const = 0;
-  // Checks every invariant of pool and sequences (reference counts, handles, lengths); internal_error with the first
-  // that fails. For tests and fuzzers.
+  // Checks every invariant of pool and sequences (reference counts, handles, lengths);
+  // internal_error with the first that fails. For tests and fuzzers.
   virtual Status check_invariants() const = 0;
 };
 
-// Sizes of a cache from its options alone, by the same arithmetic that the pool uses. Bytes of slabs for sequences of the
-// given lengths, after end_step().
+// Sizes of a cache from its options alone, by the same arithmetic that the pool uses. Bytes of
+// slabs for sequences of the given lengths, after end_step().
 struct CachePlan {
   uint64_t sealed_bytes = 0;
   uint64_t exact_bytes = 0;

@@ -1,7 +1,8 @@
 // Status and Result: how Kvant reports failure. No exception crosses an interface of the library.
 //
-// A Status is a code and one sentence: what was wrong, the value seen, what was wanted. An OK status holds no message
-// and costs nothing. Result<T> is a value or the status that explains its absence. Both are [[nodiscard]].
+// A Status is a code and one sentence: what was wrong, the value seen, what was wanted. An OK
+// status holds no message and costs nothing. Result<T> is a value or the status that explains its
+// absence. Both are [[nodiscard]].
 #pragma once
 
 #include <cassert>
@@ -89,10 +90,10 @@ class [[nodiscard]] Result {
 #define KVANT_CONCAT(a, b) KVANT_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expr` (a Status) isn't OK.
-#define KVANT_TRY(expr)                             \
-  do {                                              \
-    ::kvant::Status kvant_status_ = (expr);         \
-    if (!kvant_status_.ok()) return kvant_status_;  \
+#define KVANT_TRY(expr)                            \
+  do {                                             \
+    ::kvant::Status kvant_status_ = (expr);        \
+    if (!kvant_status_.ok()) return kvant_status_; \
   } while (false)
 
 // KVANT_ASSIGN(auto x, f()): x = the value of f()'s Result, or returns its status.

@@ -14,7 +14,9 @@ namespace kvant {
 // A cache line, and the widest vector of any instruction set that we use.
 inline constexpr size_t kAlignment = 64;
 
-constexpr size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr size_t round_up(size_t n, size_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
 // a·b or a+b, or nothing where 64 bits don't hold it. For sizes that come from files and flags.
 inline std::optional<uint64_t> checked_mul(uint64_t a, uint64_t b) {
@@ -28,7 +30,8 @@ inline std::optional<uint64_t> checked_add(uint64_t a, uint64_t b) {
   return out;
 }
 
-// An array of trivially copyable T, 64-byte aligned, not initialised. Move-only. Throws std::bad_alloc like new[].
+// An array of trivially copyable T, 64-byte aligned, not initialised. Move-only. Throws
+// std::bad_alloc like new[].
 template <typename T>
 class AlignedArray {
  public:

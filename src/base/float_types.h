@@ -1,4 +1,5 @@
-// 16-bit floats in integer storage, converted by exact bit arithmetic: the scalar reference for every faster path.
+// 16-bit floats in integer storage, converted by exact bit arithmetic: the scalar reference for
+// every faster path.
 #pragma once
 
 #include <bit>
@@ -7,7 +8,9 @@
 namespace kvant {
 
 // bfloat16: the upper half of a float32. Round to nearest even; a NaN stays a (quiet) NaN.
-inline float bf16_to_f32(uint16_t b) { return std::bit_cast<float>(static_cast<uint32_t>(b) << 16); }
+inline float bf16_to_f32(uint16_t b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
+}
 inline uint16_t f32_to_bf16(float f) {
   const uint32_t u = std::bit_cast<uint32_t>(f);
   if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
@@ -32,7 +35,8 @@ inline uint16_t f32_to_f16(float f) {
   const uint32_t magnitude = u & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // 65520 and more
-  if (magnitude < 0x38800000u) {  // below 2^-14: adding 0.5 aligns the mantissa at 2^-24, rounding to even
+  if (magnitude <
+      0x38800000u) {  // below 2^-14: adding 0.5 aligns the mantissa at 2^-24, rounding to even
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
   }
@@ -40,7 +44,8 @@ inline uint16_t f32_to_f16(float f) {
   return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-// The float nearest to x that binary16 holds, saturated to ±65504: how scales and zero points are stored.
+// The float nearest to x that binary16 holds, saturated to ±65504: how scales and zero points are
+// stored.
 inline uint16_t f32_to_f16_saturated(float f) {
   const float clamped = f > 65504.0f ? 65504.0f : (f < -65504.0f ? -65504.0f : f);
   return f32_to_f16(clamped);

@@ -1,4 +1,5 @@
-// Deterministic random numbers: the same seed gives the same stream on every machine, compiler and library.
+// Deterministic random numbers: the same seed gives the same stream on every machine, compiler and
+// library.
 #pragma once
 
 #include <cmath>

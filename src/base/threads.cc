@@ -9,8 +9,8 @@ namespace {
 
 thread_local bool inside_item = false;
 
-// A decode step starts some hundred parallel loops, tens of microseconds apart: a worker that slept between them would
-// pay a wake-up of about 50 us each time. So it spins for about that long first.
+// A decode step starts some hundred parallel loops, tens of microseconds apart: a worker that slept
+// between them would pay a wake-up of about 50 us each time. So it spins for about that long first.
 constexpr int kSpins = 20000;
 
 inline void relax() {
@@ -77,7 +77,8 @@ void ThreadPool::run(size_t num_items, const std::function<void(size_t, int)>& f
   }
   start_.notify_all();
   take_items(0);
-  // No item is left: a worker that hasn't woken up by now needs not be waited for (on a busy machine that may take long).
+  // No item is left: a worker that hasn't woken up by now needs not be waited for (on a busy
+  // machine that may take long).
   {
     std::lock_guard lock(mutex_);
     open_ = false;
@@ -90,7 +91,8 @@ void ThreadPool::run(size_t num_items, const std::function<void(size_t, int)>& f
 void ThreadPool::work(int worker) {
   uint64_t seen = 0;
   for (;;) {
-    for (int spin = 0; spin < kSpins && wake_.load(std::memory_order_acquire) == seen; ++spin) relax();
+    for (int spin = 0; spin < kSpins && wake_.load(std::memory_order_acquire) == seen; ++spin)
+      relax();
     {
       std::unique_lock lock(mutex_);
       start_.wait(lock, [&] { return generation_ != seen; });

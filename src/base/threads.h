@@ -1,8 +1,9 @@
-// The one thread pool of a process: everything parallel in Kvant is a loop over independent items on it.
+// The one thread pool of a process: everything parallel in Kvant is a loop over independent items
+// on it.
 //
-// Determinism rule: work is cut into items by the problem's shape, never by the number of threads, and no item reads
-// what another writes. Then results don't depend on the thread count. The pool refuses nesting: run() inside an item
-// executes on the calling thread alone.
+// Determinism rule: work is cut into items by the problem's shape, never by the number of threads,
+// and no item reads what another writes. Then results don't depend on the thread count. The pool
+// refuses nesting: run() inside an item executes on the calling thread alone.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,9 @@ class ThreadPool {
 
   int num_threads() const { return num_threads_; }
 
-  // Calls fn(item, worker) for every item of [0, num_items), worker in [0, num_threads()); returns when all are done.
-  // Items are handed out one by one, in order. One caller at a time; others wait. `fn` must not throw.
+  // Calls fn(item, worker) for every item of [0, num_items), worker in [0, num_threads()); returns
+  // when all are done. Items are handed out one by one, in order. One caller at a time; others
+  // wait. `fn` must not throw.
   void run(size_t num_items, const std::function<void(size_t item, int worker)>& fn);
 
   // The number of processors this process may use (its affinity mask), at least 1.

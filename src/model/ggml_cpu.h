@@ -31,7 +31,8 @@ Status load_ggml_cpu();
 std::string_view ggml_cpu_variant();
 // REQUIRES load_ggml_cpu() was OK. unsupported if ggml can't multiply this type.
 Result<DotKernel> dot_kernel(uint32_t type);
-// A function that the CPU library exports, for code that compares with ggml's own graph; nullptr: not there.
+// A function that the CPU library exports, for code that compares with ggml's own graph; nullptr:
+// not there.
 void* ggml_cpu_symbol(const char* name);
 
 // Bytes of a row of n elements. REQUIRES a known type and n a multiple of its block.

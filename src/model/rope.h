@@ -37,7 +37,7 @@ struct RopeScaling {
   double mscale = 0, mscale_all_dim = 0;             // yarn; 0: not given
   bool truncate = true;                              // yarn
   double attention_factor = 0;                       // yarn, longrope; 0: from the factor
-  std::vector<double> pair_factors = {};                  // longrope: the list in force
+  std::vector<double> pair_factors = {};             // longrope: the list in force
 };
 
 // "default, linear, llama3, …"

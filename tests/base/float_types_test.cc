@@ -1,4 +1,5 @@
-// The 16-bit conversions are the ground that every format stands on, so they are tested over all 65,536 codes.
+// The 16-bit conversions are the ground that every format stands on, so they are tested over all
+// 65,536 codes.
 #include "base/float_types.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +37,8 @@ TEST(FloatTypes, EveryF16CodeRoundTripsAndMatchesTheCompiler) {
   }
 }
 
-// Between two neighbouring f16 values the midpoint goes to the even code, and anything beyond it to the nearer one.
+// Between two neighbouring f16 values the midpoint goes to the even code, and anything beyond it to
+// the nearer one.
 TEST(FloatTypes, F16RoundsToNearestEven) {
   for (uint32_t code = 0; code < 0x7bff; ++code) {
     const float low = f16_to_f32(static_cast<uint16_t>(code));

@@ -6,7 +6,8 @@ namespace kvant {
 namespace {
 
 Result<int> half(int n) {
-  if (n % 2 != 0) return invalid_argument("n: " + std::to_string(n) + " is odd, wanted an even number");
+  if (n % 2 != 0)
+    return invalid_argument("n: " + std::to_string(n) + " is odd, wanted an even number");
   return n / 2;
 }
 Status quarter(int n, int* out) {
@@ -22,7 +23,8 @@ TEST(Status, PassesValuesAndStopsAtTheFirstFailure) {
   const Status failed = quarter(6, &out);
   EXPECT_EQ(failed.code(), Code::kInvalidArgument);
   EXPECT_EQ(failed.message(), "n: 3 is odd, wanted an even number");
-  EXPECT_EQ(failed.with_context("quarter").message(), "quarter: n: 3 is odd, wanted an even number");
+  EXPECT_EQ(failed.with_context("quarter").message(),
+            "quarter: n: 3 is odd, wanted an even number");
   EXPECT_EQ(exit_code(failed.code()), 2);
 }
 

@@ -28,10 +28,12 @@ TEST(ThreadPool, RunsEveryItemOnceWhateverTheThreads) {
 TEST(ThreadPool, ANestedRunStaysOnItsThread) {
   ThreadPool pool(3);
   std::atomic<int> total{0};
-  pool.run(8, [&](size_t, int) { pool.run(10, [&](size_t, int worker) {
-    EXPECT_EQ(worker, 0);
-    total.fetch_add(1);
-  }); });
+  pool.run(8, [&](size_t, int) {
+    pool.run(10, [&](size_t, int worker) {
+      EXPECT_EQ(worker, 0);
+      total.fetch_add(1);
+    });
+  });
   EXPECT_EQ(total.load(), 80);
 }
 
@@ -41,7 +43,8 @@ TEST(ThreadPool, ManyCallersTakeTurns) {
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
     callers.emplace_back([&] {
-      for (int round = 0; round < 50; ++round) pool.run(7, [&](size_t, int) { total.fetch_add(1); });
+      for (int round = 0; round < 50; ++round)
+        pool.run(7, [&](size_t, int) { total.fetch_add(1); });
     });
   }
   for (std::thread& caller : callers) caller.join();
