@@ -62,6 +62,7 @@ Status run_generate(const Invocation& in) {
                                         },
                                         [] { return false; }));
   if (!quiet) fmt::print("\n");
+  std::fflush(stdout);  // the text comes before the figures, also where both go to one pipe
   const CacheUsage usage = cache->usage();
   fmt::print(stderr, "{}\n", describe(answer, usage));
   if (!in.settings.json.empty()) {
