@@ -202,7 +202,7 @@ Recommendation recommend_row(std::span<const Row> rows, const Settings& settings
     const EvaluationResult& r = row.result;
     if (row.pair.name() == "bf16") baseline_speed = r.decode_tok_s.value_or(0);
     candidates.push_back({row.choice.name, row.exact(), r.effective_bits, r.kld.mean, r.kld.p99,
-                          r.top1, r.decode_tok_s.value_or(0)});
+                          r.top1, r.decode_tok_s.value_or(0), r.sealed_read_share});
   }
   return recommend(candidates, {settings.max_kld, settings.max_kld_p99, settings.min_top1},
                    baseline_speed);

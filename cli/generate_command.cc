@@ -62,7 +62,10 @@ Status run_generate(const Invocation& in) {
                                         },
                                         [] { return false; }));
   if (!quiet) fmt::print("\n");
-  std::fflush(stdout);  // the text comes before the figures, also where both go to one pipe
+  // The text comes before the figures, also where both go to one pipe.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    return io_error("the answer can't be written to the output");
+  }
   const CacheUsage usage = cache->usage();
   fmt::print(stderr, "{}\n", describe(answer, usage));
   if (!in.settings.json.empty()) {

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/threads.h"
+
 namespace kvant {
 namespace {
 
@@ -179,6 +181,14 @@ Status check_settings(const Settings& s) {
         fmt::format("--chunk {}: wanted a multiple of 64, or --invariant beside it (only then "
                     "every chunk size gives the same bits)",
                     s.chunk));
+  }
+  // Threads beyond the processors only spin for one another; a few more are allowed, to show that
+  // their number changes no result.
+  const int cpus = ThreadPool::available_cpus();
+  if (s.threads > 4 * cpus) {
+    return invalid_argument(
+        fmt::format("--threads {}: this process may use {} processors, wanted at most {} threads",
+                    s.threads, cpus, 4 * cpus));
   }
   if (s.json == "-" && s.csv == "-") {
     return invalid_argument(

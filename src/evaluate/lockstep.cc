@@ -189,6 +189,10 @@ class Evaluation {
     r.sealed_read_share = share.share();
     r.nll = summarize(run.nll);
     r.perplexity = std::exp(r.nll.mean);
+    if (!std::isfinite(r.nll.mean)) {
+      return corrupt(
+          fmt::format("{}: the model's logits aren't finite on this text", model_.info().path));
+    }
     if (options_.baseline) {
       r.kld = summarize(run.kld);
       const SeriesSummary agreement = summarize(run.agrees);

@@ -9,8 +9,17 @@ namespace {
 
 constexpr double kSlow = 0.9;  // of BF16's decode speed
 
+// A run that read mostly exact pages says little about a format.
+constexpr double kLeastSealedShare = 0.5;
+
 // What the format fails, "" if nothing.
 std::string failing(const Candidate& c, const QualityLimits& limits) {
+  if (c.sealed_read_share < kLeastSealedShare) {
+    return fmt::format(
+        "only {:.0f} % of its cache reads came from sealed pages, so a longer --context must "
+        "measure it",
+        100 * c.sealed_read_share);
+  }
   if (!(c.kld <= limits.kld)) return fmt::format("mean KLD {:.2g} above {:g}", c.kld, limits.kld);
   if (!(c.kld_p99 <= limits.kld_p99))
     return fmt::format("P99 KLD {:.2g} above {:g}", c.kld_p99, limits.kld_p99);

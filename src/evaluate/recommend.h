@@ -17,7 +17,8 @@ struct Candidate {
                        // else will do
   double effective_bits = 0;
   double kld = 0, kld_p99 = 0, top1 = 1;
-  double decode_tok_s = 0;  // 0: not measured
+  double decode_tok_s = 0;       // 0: not measured
+  double sealed_read_share = 1;  // of the reads that the figures rest on
 };
 
 struct QualityLimits {

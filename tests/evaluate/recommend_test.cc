@@ -29,6 +29,12 @@ TEST(Recommend, CaseF7_AFineMeanWithADamagedTailIsRefused) {
   EXPECT_NE(r.reason.find("int4 at 4.80 bits is refused: P99"), std::string::npos) << r.reason;
 }
 
+TEST(Recommend, WhatReadMostlyExactPagesIsNotRecommended) {
+  const Recommendation r = choose({{"int2", false, 9.2, 0, 0, 1, 0, 0.0}});
+  EXPECT_EQ(r.name, "bf16");
+  EXPECT_NE(r.reason.find("longer --context"), std::string::npos) << r.reason;
+}
+
 TEST(Recommend, AgreementCounts) {
   EXPECT_EQ(choose({{"int4", false, 4.8, 1e-3, 0.01, 0.94, 120}}).name, "bf16");
 }
