@@ -7,10 +7,11 @@ function(kvant_room name)
   target_link_libraries(kvant_${name} PUBLIC kvant_options ${ROOM_DEPENDS})
 endfunction()
 
-# kvant_test(NAME [LABEL fast|slow|fuzz] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
-# under its own name. KVANT_TEST_DATA is the folder tests/data.
+# kvant_test(NAME [LABEL fast|slow|threads…] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
+# under its own name; `fast` unless said otherwise. The target tests_LABEL builds all tests of a label. KVANT_TEST_DATA is the
+# folder tests/data.
 function(kvant_test name)
-  cmake_parse_arguments(TEST "" "LABEL" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(TEST "" "" "LABEL;SOURCES;DEPENDS" ${ARGN})
   if(NOT TEST_LABEL)
     set(TEST_LABEL fast)
   endif()
@@ -18,7 +19,13 @@ function(kvant_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} ${KVANT_GTEST})
   target_compile_definitions(${name} PRIVATE KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS ${TEST_LABEL})
+  set_tests_properties(${name} PROPERTIES LABELS "${TEST_LABEL}")
+  foreach(label IN LISTS TEST_LABEL)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
 endfunction()
 
 # kvant_fuzz(NAME SOURCES... DEPENDS targets...): a libFuzzer program (preset `fuzz` only), listed in fuzz-targets.txt.
@@ -30,5 +37,9 @@ function(kvant_fuzz name)
   add_executable(${name} ${FUZZ_SOURCES})
   target_link_libraries(${name} PRIVATE ${FUZZ_DEPENDS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-  file(APPEND ${PROJECT_BINARY_DIR}/fuzz-targets.txt "$<0:>${name}\n")
+  file(APPEND ${PROJECT_BINARY_DIR}/fuzz-targets.txt "${name}\n")
+  if(NOT TARGET fuzzers)
+    add_custom_target(fuzzers)
+  endif()
+  add_dependencies(fuzzers ${name})
 endfunction()

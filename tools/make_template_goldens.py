@@ -94,6 +94,7 @@ a {{- n -}} b {{ n }} c {%- if t -%} d {%- endif -%} e {%+ if t %} f {% endif +%
 {{ l | first }} {{ l | last }} {{ s | first }} {{ [] | first }} {{ l | sum }} {{ l | min }} {{ l | max }} {{ l | sort }} {{ l | sort(reverse=true) }} {{ l | reverse | list }} {{ s | reverse }} {{ ['b', 'A', 'c'] | sort }} {{ ['b', 'A'] | sort(case_sensitive=true) }}
 {{ l | join(', ') }} {{ l | join }} {{ m | map(attribute='k') | join('+') }} {{ m | join('|', attribute='v') }} {{ ['a', 'b'] | map('upper') | list }} {{ l | map('string') | join('-') }} {{ m | map(attribute='zz', default='?') | list }}
 {{ m | selectattr('k', 'equalto', 'b') | map(attribute='v') | list }} {{ m | rejectattr('k', 'eq', 'b') | list | length }} {{ l | select('odd') | list }} {{ l | reject('gt', 1) | list }} {{ [0, 1, '', 'a'] | select | list }} {{ m | selectattr('v') | list | length }}
+{{ none | selectattr('a') | list }} {{ none | map('upper') | list }} {{ none | reject('odd') | list }}
 {{ m | sort(attribute='v') | map(attribute='v') | list }} {{ m | sort(attribute='k,v') if false else '' }} {{ m | groupby('k') | list }} {% for k, g in m | groupby('k') %}{{ k }}:{{ g | map(attribute='v') | list }} {% endfor %}
 {{ ['a', 'b', 'A', 'a'] | unique | list }} {{ d | dictsort }} {{ d | items | list }} {{ l | batch(2) | list }} {{ l | batch(2, 0) | list }} {{ d | list }}
 {{ undefined_thing | default('D') }} {{ e | default('D') }} {{ e | default('D', true) }} {{ none | d('D') }} {{ d.nope | default([]) | length }} {{ undefined_thing is defined }} {{ e | default('x', boolean=True) }}

@@ -30,7 +30,11 @@ std::vector<ChatMessage> messages_of(const json& list) {
 }
 
 TEST(ChatTemplate, RendersAsTransformers) {
-  const std::filesystem::path folder = std::filesystem::path(KVANT_TEST_DATA) / "templates";
+  // Another folder that tools/make_template_goldens.py --check has filled.
+  const char* other = std::getenv("KVANT_TEMPLATE_GOLDENS");
+  const std::filesystem::path folder = other != nullptr
+                                           ? std::filesystem::path(other)
+                                           : std::filesystem::path(KVANT_TEST_DATA) / "templates";
   const json goldens = json::parse(test::read_bytes(folder / "goldens.json"));
   size_t rendered = 0, refused = 0;
   for (const json& golden : goldens["cases"]) {
@@ -62,11 +66,12 @@ TEST(ChatTemplate, RendersAsTransformers) {
       continue;
     }
     ++rendered;
-    ASSERT_TRUE(text.ok()) << what << ": " << text.status().message();
+    EXPECT_TRUE(text.ok()) << what << ": " << text.status().message();
+    if (!text.ok()) continue;
     EXPECT_EQ(*text, golden["text"].get<std::string>())
         << what << "\nconversation " << golden["conversation"];
   }
-  EXPECT_GT(rendered, 80u);
+  EXPECT_GT(rendered, 200u);
   EXPECT_GT(refused, 20u);
 }
 
