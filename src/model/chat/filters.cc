@@ -264,6 +264,7 @@ Value map(Evaluator& e, const Value& self, Arguments& a) {
   const Value* path = a.find(SIZE_MAX, "attribute");
   const Value* fallback = a.find(SIZE_MAX, "default");
   if (path == nullptr && a.positional.empty()) return e.fail("map requires a filter argument");
+  if (!self.truthy()) return Value::list({});
   std::vector<Value> out;
   for (const Value& item : e.iterate(self)) {
     if (e.failed()) return Value();
@@ -281,6 +282,7 @@ enum class Keep : uint8_t { kPassing, kFailing };
 Value choose(Evaluator& e, const Value& self, const Arguments& a, Keep keep, const Value* path) {
   const size_t test_at = path == nullptr ? 0 : 1;
   std::vector<Value> out;
+  if (!self.truthy()) return Value::list({});  // none, too, is nothing to go through
   for (const Value& item : e.iterate(self)) {
     const Value value = path == nullptr ? item : attribute_path(e, item, *path);
     if (e.failed()) return Value();
