@@ -1,5 +1,5 @@
 # The three commands of a newcomer; everything they need is installed by tools/setup.sh.
-.PHONY: build test demo model clean
+.PHONY: build test demo fuzz clean
 
 build:
 	tools/setup.sh build
@@ -14,6 +14,10 @@ demo:
 	cmake --preset release
 	cmake --build --preset release --target kvant
 	tools/demo.sh
+
+# Five minutes of fuzzing, split over all targets.
+fuzz:
+	tools/test.sh fuzz 300
 
 clean:
 	rm -rf build build-*
