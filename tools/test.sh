@@ -14,12 +14,12 @@ run_ctest() { # PRESET [ctest options]
   ctest --test-dir "$dir" --output-on-failure -j "$jobs" "$@"
 }
 
-build() { # PRESET [targets]
-  local preset=$1
+build() { # PRESET [targets]; prints what went wrong, else only the last line
+  local preset=$1 log=build-$1.log
   shift
-  cmake --preset "$preset" >"build-$preset.log" 2>&1 || { cat "build-$preset.log"; return 1; }
-  cmake --build --preset "$preset" "$@" | tail -n 1
-  rm -f "build-$preset.log"
+  { cmake --preset "$preset" && cmake --build --preset "$preset" "$@"; } >"$log" 2>&1 || { tail -n 60 "$log"; return 1; }
+  tail -n 1 "$log"
+  rm -f "$log"
 }
 
 if [ "${1:-}" = fuzz ]; then
