@@ -1,6 +1,7 @@
 #include "model/families.h"
 
 #include <algorithm>
+#include <array>
 
 #include "files/mapped_file.h"
 
@@ -28,6 +29,34 @@ Status unknown(const std::string& where, std::string_view type, Types types) {
                      known);
 }
 
+// Fields that say that layers cache something else than a K and a V row per head. A reader that
+// doesn't know one would serve the model on a wrong cache.
+struct CacheField {
+  std::string_view name;
+  std::string_view meaning;
+  bool of_latents;  // families with latent attention read it
+};
+constexpr std::array<CacheField, 6> kCacheFields = {
+    {{"kv_lora_rank", "latent attention", true},
+     {"q_lora_rank", "latent attention", true},
+     {"qk_rope_head_dim", "latent attention", true},
+     {"num_kv_shared_layers", "layers that read another layer's cache", false},
+     {"shared_kv_layers", "layers that read another layer's cache", false},
+     {"index_head_dim", "a cache of index keys beside the latent", false}}};
+
+Status check_cache_fields(const JsonObject& config, const DecoderSpec& spec) {
+  const bool latent = spec.latent.kv_rank > 0;
+  for (const CacheField& field : kCacheFields) {
+    if (latent && field.of_latents) continue;
+    KVANT_ASSIGN(const std::optional<int64_t> value, config.integer(field.name));
+    if (value.value_or(0) == 0) continue;
+    return unsupported(config.where(field.name) + ": " + std::to_string(*value) + " means " +
+                       std::string(field.meaning) + ", which the family " + spec.architecture +
+                       " doesn't have here");
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<const Family*> all_families() {
@@ -47,6 +76,7 @@ Result<DecoderSpec> read_spec(const JsonObject& config, int64_t context) {
   spec.architecture = family->name;
   spec.context = context;
   KVANT_TRY(family->read_hf(config, spec));
+  KVANT_TRY(check_cache_fields(config, spec));
   return spec;
 }
 

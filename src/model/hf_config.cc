@@ -12,6 +12,45 @@ constexpr int kMaxLayers = 4096;
 constexpr int kMaxWidth = 1 << 20;
 constexpr int kMaxVocabulary = 1 << 24;
 
+// Older families' names of a field.
+struct SpellingRow {
+  std::string_view name;
+  std::string_view older;
+};
+constexpr std::array<SpellingRow, 12> kSpellings = {{{"hidden_size", "n_embd"},
+                                                     {"hidden_size", "d_model"},
+                                                     {"num_attention_heads", "n_head"},
+                                                     {"num_attention_heads", "n_heads"},
+                                                     {"num_hidden_layers", "n_layer"},
+                                                     {"num_hidden_layers", "n_layers"},
+                                                     {"num_key_value_heads", "n_head_kv"},
+                                                     {"num_key_value_heads", "num_kv_heads"},
+                                                     {"intermediate_size", "n_inner"},
+                                                     {"max_position_embeddings", "n_positions"},
+                                                     {"max_position_embeddings", "n_ctx"},
+                                                     {"max_position_embeddings", "max_seq_len"}}};
+
+// The name under which the config has the field (`name` itself if under none). Two names with two
+// values are refused.
+Result<std::string_view> spelling(const JsonObject& config, std::string_view name) {
+  std::string_view found = name;
+  std::optional<int64_t> value;
+  if (config.has(name)) {
+    KVANT_ASSIGN(value, config.integer(name));
+  }
+  for (const SpellingRow& row : kSpellings) {
+    if (row.name != name || !config.has(row.older)) continue;
+    KVANT_ASSIGN(const std::optional<int64_t> other, config.integer(row.older));
+    if (value && *value != *other) {
+      return corrupt(config.where(row.older) + ": " + std::to_string(*other) + ", but " +
+                     std::string(found) + " is " + std::to_string(*value));
+    }
+    if (!value) found = row.older;
+    value = other;
+  }
+  return found;
+}
+
 struct ActivationRow {
   std::string_view name;
   Activation activation;
@@ -37,8 +76,13 @@ Status read_activation(const JsonObject& config, DecoderSpec& spec) {
 }
 
 Status read_heads(const JsonObject& config, const DecoderSpec& spec, LayerSpec& layer) {
+  KVANT_ASSIGN(const bool multi_query, read_bool(config, "multi_query", false));
   KVANT_ASSIGN(layer.num_kv_heads, read_int(config, "num_key_value_heads", 1, spec.num_query_heads,
-                                            spec.num_query_heads));
+                                            multi_query ? 1 : spec.num_query_heads));
+  if (multi_query && layer.num_kv_heads != 1) {
+    return corrupt(config.where("multi_query") + ": true, but num_key_value_heads is " +
+                   std::to_string(layer.num_kv_heads));
+  }
   if (spec.num_query_heads % layer.num_kv_heads != 0) {
     return corrupt(config.where("num_key_value_heads") + ": " + std::to_string(layer.num_kv_heads) +
                    ", wanted a divisor of the " + std::to_string(spec.num_query_heads) +
@@ -112,7 +156,7 @@ Result<RopeScaling> read_scaling(const JsonObject& config, const JsonObject& obj
     KVANT_TRY(read_pair_factors(object, spec, s));
     // The short factors hold for the original length only.
     if (spec.context <= s.original_positions) spec.max_positions = s.original_positions;
-  } else if (original && s.factor > 1) {
+  } else if (original && s.factor > 1 && rope_scaling_stretches(s.kind)) {
     // The declared length may be final already: it is never multiplied.
     spec.max_positions = std::max(spec.max_positions,
                                   static_cast<int64_t>(static_cast<double>(*original) * s.factor));
@@ -122,8 +166,9 @@ Result<RopeScaling> read_scaling(const JsonObject& config, const JsonObject& obj
 
 }  // namespace
 
-Result<int> read_int(const JsonObject& config, std::string_view key, int min, int max,
+Result<int> read_int(const JsonObject& config, std::string_view name, int min, int max,
                      int fallback) {
+  KVANT_ASSIGN(const std::string_view key, spelling(config, name));
   KVANT_ASSIGN(const std::optional<int64_t> value, config.integer(key));
   if (!value && fallback >= min) return fallback;
   if (!value) return corrupt(config.where(key) + " is missing");
@@ -187,6 +232,15 @@ Result<Rope> read_hf_rope(const JsonObject& config, DecoderSpec& spec, int head_
     return rope.status().with_context(object ? object->where("rope_type")
                                              : config.where("rope_theta"));
   return rope;
+}
+
+Status read_hf_sliding_decoder(const JsonObject& config, DecoderSpec& spec) {
+  KVANT_TRY(read_hf_common(config, spec));
+  KVANT_ASSIGN(const int window, read_hf_window(config));
+  for (LayerSpec& layer : spec.layers) layer.window = window;
+  KVANT_ASSIGN(Rope rope, read_hf_rope(config, spec, spec.layers[0].key_dim));
+  spec.ropes.push_back(std::move(rope));
+  return {};
 }
 
 Result<int> read_hf_window(const JsonObject& config) {

@@ -12,15 +12,16 @@
 namespace kvant {
 
 // An integer in [min, max]; `fallback` if the field is absent (fallback < min: the field is
-// required).
-Result<int> read_int(const JsonObject& config, std::string_view key, int min, int max,
+// required). Older families' names of the common fields (n_embd, n_head, …) count as the field.
+Result<int> read_int(const JsonObject& config, std::string_view name, int min, int max,
                      int fallback = -1);
 Result<double> read_number(const JsonObject& config, std::string_view key, double fallback);
 Result<bool> read_bool(const JsonObject& config, std::string_view key, bool fallback);
 
-// hidden size, heads, head width (a declared head_dim wins), layers (all alike, full attention,
-// rope 0), feed-forward size, norms' epsilon, vocabulary, positions, activation, tied embeddings,
-// names. No rope: read_hf_rope.
+// hidden size, heads, head width (a declared head_dim wins), KV heads (as many as query heads where
+// the field is absent, one with multi_query), layers (all alike, full attention, rope 0),
+// feed-forward size, norms' epsilon, vocabulary, positions, activation, tied embeddings, names. No
+// rope: read_hf_rope.
 Status read_hf_common(const JsonObject& config, DecoderSpec& spec);
 
 // Rope of a head of `head_dim` channels: rope_theta (default 10000), partial_rotary_factor, and
@@ -28,6 +29,10 @@ Status read_hf_common(const JsonObject& config, DecoderSpec& spec);
 // layer type; "" takes it whole. Raises spec.max_positions to what a scaling reaches.
 Result<Rope> read_hf_rope(const JsonObject& config, DecoderSpec& spec, int head_dim,
                           std::string_view layer_type = "");
+
+// A decoder whose layers are all alike, on one rope: the common part, sliding_window on every layer
+// (none where it is off), rope 0.
+Status read_hf_sliding_decoder(const JsonObject& config, DecoderSpec& spec);
 
 // sliding_window as a number of tokens; 0 if it is absent, null, 0, −1 or switched off by
 // use_sliding_window.

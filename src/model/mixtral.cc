@@ -12,14 +12,8 @@ namespace {
 constexpr std::array<std::string_view, 1> kTypes = {"mixtral"};
 
 Status read_hf(const JsonObject& config, DecoderSpec& spec) {
-  KVANT_TRY(read_hf_common(config, spec));
-  KVANT_ASSIGN(const int window, read_hf_window(config));
-  for (LayerSpec& layer : spec.layers) {
-    layer.window = window;
-    layer.feed_forward = FeedForwardKind::kExperts;
-  }
-  KVANT_ASSIGN(Rope rope, read_hf_rope(config, spec, spec.layers[0].key_dim));
-  spec.ropes.push_back(std::move(rope));
+  KVANT_TRY(read_hf_sliding_decoder(config, spec));
+  for (LayerSpec& layer : spec.layers) layer.feed_forward = FeedForwardKind::kExperts;
   KVANT_ASSIGN(spec.experts.num_experts, read_int(config, "num_local_experts", 1, kMaxExperts));
   KVANT_ASSIGN(spec.experts.top_k,
                read_int(config, "num_experts_per_tok", 1, spec.experts.num_experts));

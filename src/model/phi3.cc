@@ -19,13 +19,8 @@ void set_fused(DecoderSpec& spec) {
 }
 
 Status read_hf(const JsonObject& config, DecoderSpec& spec) {
-  KVANT_TRY(read_hf_common(config, spec));
   set_fused(spec);
-  KVANT_ASSIGN(const int window, read_hf_window(config));
-  for (LayerSpec& layer : spec.layers) layer.window = window;
-  KVANT_ASSIGN(Rope rope, read_hf_rope(config, spec, spec.layers[0].key_dim));
-  spec.ropes.push_back(std::move(rope));
-  return {};
+  return read_hf_sliding_decoder(config, spec);
 }
 
 Status read_gguf(const GgufFile& file, DecoderSpec& spec) {

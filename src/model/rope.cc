@@ -98,12 +98,23 @@ constexpr std::array<ScalingRow, 7> kScalings = {{{"default", false, keep},
                                                   {"longrope", true, scale_longrope},
                                                   {"su", true, scale_longrope}}};
 
+const ScalingRow* find_scaling(std::string_view kind) {
+  const auto row = std::find_if(kScalings.begin(), kScalings.end(),
+                                [&](const ScalingRow& r) { return r.kind == kind; });
+  return row == kScalings.end() ? nullptr : &*row;
+}
+
 }  // namespace
 
 std::string known_rope_scalings() {
   std::string out;
   for (const ScalingRow& row : kScalings) out += (out.empty() ? "" : ", ") + std::string(row.kind);
   return out;
+}
+
+bool rope_scaling_stretches(std::string_view kind) {
+  const ScalingRow* row = find_scaling(kind);
+  return row != nullptr && row->apply != keep;
 }
 
 Result<Rope> make_rope(int dims, double base, const RopeScaling& scaling) {
@@ -116,9 +127,8 @@ Result<Rope> make_rope(int dims, double base, const RopeScaling& scaling) {
                    std::to_string(scaling.factor) +
                    ", wanted a base above 1 and a positive factor");
   }
-  const auto row = std::find_if(kScalings.begin(), kScalings.end(),
-                                [&](const ScalingRow& r) { return r.kind == scaling.kind; });
-  if (row == kScalings.end()) {
+  const ScalingRow* row = find_scaling(scaling.kind);
+  if (row == nullptr) {
     return unsupported("rope scaling '" + scaling.kind + "' isn't one of " + known_rope_scalings());
   }
   if (row->needs_original && scaling.original_positions < 2) {

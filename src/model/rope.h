@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvant/status.h"
@@ -42,6 +43,9 @@ struct RopeScaling {
 
 // "default, linear, llama3, …"
 std::string known_rope_scalings();
+// Whether a kind changes frequencies so that a model reaches past its original length; false for
+// what isn't known.
+bool rope_scaling_stretches(std::string_view kind);
 
 // Frequencies base^(−2j/dims) for dims/2 pairs, scaled. unsupported with the kind and the known
 // ones.
