@@ -105,6 +105,20 @@ class Harness {
   }
   void abort() { pending_.clear(); }
 
+  // A whole step.
+  void append(const std::vector<StepItem>& batch) {
+    auto step = begin(batch);
+    ASSERT_TRUE(step.ok()) << step.status().message();
+    write(**step);
+    commit(**step);
+  }
+  // A new sequence of that many tokens, read in one step.
+  SequenceId create(int num_tokens) {
+    const SequenceId id = create();
+    append({{id, num_tokens}});
+    return id;
+  }
+
   void check(const Step* step = nullptr) {
     for (const Status& status : {pool_.check_invariants(), table_->check_invariants()}) {
       ASSERT_TRUE(status.ok()) << status.message();
@@ -217,12 +231,7 @@ TEST(Step, RandomUseEqualsANaiveModel) {
 
 TEST(Step, ExhaustionLeavesEverythingAsItWas) {
   Harness h({{.seals = true, .sink_pages = 1}}, {.max_live_bytes = 4 * 256});
-  const SequenceId a = h.create();
-  auto step = h.begin({{a, 130}});
-  ASSERT_TRUE(step.ok());
-  h.write(**step);
-  h.commit(**step);
-  step->reset();
+  const SequenceId a = h.create(130);
   const uint64_t live = h.pool().live_bytes();
   const auto refused = h.begin({{a, 200}});
   EXPECT_EQ(refused.status().code(), Code::kExhausted);
@@ -244,11 +253,7 @@ TEST(Step, RefusesEmptyRepeatedAndUnknownItems) {
 TEST(Step, RecordsTheDensePathOfEveryPage) {
   Harness h({{.seals = true}}, {});
   const SequenceId a = h.create();
-  for (const int tokens : {64, 30, 98, 1}) {
-    auto step = h.begin({{a, tokens}});
-    h.write(**step);
-    h.commit(**step);
-  }
+  for (const int tokens : {64, 30, 98, 1}) h.append({{a, tokens}});
   const std::vector<HeldPage>& pages = h.table().find(a)->groups[0].pages;
   ASSERT_EQ(pages.size(), 4u);
   EXPECT_EQ(pages[0].path, PagePath::kBlock);
@@ -259,20 +264,13 @@ TEST(Step, RecordsTheDensePathOfEveryPage) {
 
 TEST(Sequences, ForksShareSealedPagesAndCopyTheOpenOneOnWrite) {
   Harness h({{.seals = true, .sink_pages = 1}}, {});
-  const SequenceId a = h.create();
-  auto step = h.begin({{a, 200}});
-  h.write(**step);
-  h.commit(**step);
-  step->reset();
+  const SequenceId a = h.create(200);
   const size_t before = h.pool().live_slabs();
   const KvCache::Fork fork = h.table().fork(a, 200).value();
   h.model()[fork.sequence] = h.model()[a];
   EXPECT_EQ(fork.rollback.kept, 200);
   EXPECT_EQ(h.pool().live_slabs(), before);
-  step = h.begin({{a, 1}, {fork.sequence, 1}});
-  h.write(**step);
-  h.commit(**step);
-  step->reset();
+  h.append({{a, 1}, {fork.sequence, 1}});
   EXPECT_EQ(h.pool().live_slabs(), before + 1);
   h.check();
   ASSERT_TRUE(h.table().release(a).ok());
@@ -282,11 +280,7 @@ TEST(Sequences, ForksShareSealedPagesAndCopyTheOpenOneOnWrite) {
 
 TEST(Sequences, ACutInsideASealedPageGoesBackToItsStart) {
   Harness h({{.seals = true, .sink_pages = 1}}, {});
-  const SequenceId a = h.create();
-  auto step = h.begin({{a, 200}});
-  h.write(**step);
-  h.commit(**step);
-  step->reset();
+  const SequenceId a = h.create(200);
   EXPECT_EQ(h.table().fork(a, 195).value().rollback.kept, 195) << "the open page is exact";
   EXPECT_EQ(h.table().fork(a, 150).value().rollback.kept, 128) << "page 2 is sealed";
   EXPECT_EQ(h.table().fork(a, 40).value().rollback.kept, 40) << "page 0 is a sink";
@@ -297,11 +291,7 @@ TEST(Sequences, ACutInsideASealedPageGoesBackToItsStart) {
 
 TEST(Sequences, AnExactWindowSendsACutBackToTheSinks) {
   Harness h({{.seals = true, .sink_pages = 1, .exact_pages = 1}}, {});
-  const SequenceId a = h.create();
-  auto step = h.begin({{a, 400}});
-  h.write(**step);
-  h.commit(**step);
-  step->reset();
+  const SequenceId a = h.create(400);
   EXPECT_EQ(h.table().fork(a, 390).value().rollback.kept, 390);
   // The query at 330 reads page 4 exact, but only its codes are left; from 64 on everything is as
   // in a fresh sequence.
@@ -310,11 +300,7 @@ TEST(Sequences, AnExactWindowSendsACutBackToTheSinks) {
 
 TEST(Sequences, ACutBehindASlidingWindowGoesBackToNothing) {
   Harness h({{.seals = false, .window = 100}}, {});
-  const SequenceId a = h.create();
-  auto step = h.begin({{a, 400}});
-  h.write(**step);
-  h.commit(**step);
-  step->reset();
+  const SequenceId a = h.create(400);
   EXPECT_EQ(h.table().fork(a, 390).value().rollback.kept, 390);
   EXPECT_EQ(h.table().truncate(a, 350).value().kept, 0);
   EXPECT_EQ(h.pool().live_slabs(), 3u) << "the fork's pages";
