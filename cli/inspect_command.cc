@@ -87,6 +87,7 @@ Json inspect_json(const Model& model) {
           {"weight_types", types},
           {"compute", info.compute},
           {"bf16_bytes_per_token", bf16_bytes(info)},
+          {"declared_kv", declared_json(info)},
           {"cache_layers", layers},
           {"tokenizer", t.description()},
           {"bos", t.bos() ? Json(*t.bos()) : Json()},
@@ -110,6 +111,9 @@ std::string render(const Model& model) {
   out += fmt::format("compute      {}\n", info.compute);
   out += fmt::format("context      {} tokens\n", info.max_positions);
   out += fmt::format("cache        {} a token in bf16\n", human_bytes(bf16_bytes(info)));
+  if (info.traits.declared != nullptr) {
+    out += fmt::format("  the checkpoint declares {}\n", info.traits.declared->name);
+  }
   out += layers_text(info);
   std::string ends;
   for (int32_t id : t.end_of_generation()) ends += fmt::format(" {} ({})", id, t.piece(id));

@@ -20,7 +20,7 @@ Status check_format_names(const Settings& settings) {
   KVANT_ASSIGN(const std::vector<std::string> names, split_formats(settings.kv));
   for (const std::string& name : names) {
     for (bool qk_norm : {false, true}) {
-      const Result<FormatPair> pair = parse_format_pair(name, ModelTraits{qk_norm});
+      const Result<FormatPair> pair = parse_format_pair(name, ModelTraits{.qk_norm = qk_norm});
       if (!pair.ok()) return pair.status().with_context(fmt::format("--kv {}", name));
     }
   }
@@ -134,6 +134,10 @@ void announce(const Invocation& in, const OpenModel& open,
              info.name.empty() ? in.model : info.name, info.architecture, info.num_layers,
              human_count(static_cast<double>(info.num_parameters)),
              human_bytes(static_cast<double>(info.weight_bytes)), weight_summary(info));
+  if (info.traits.declared != nullptr) {
+    fmt::print(stderr, "declared the checkpoint declares a cache of {}\n",
+               info.traits.declared->name);
+  }
   fmt::print(stderr, "compute  {}; attention {}; {} threads{}\n", info.compute,
              isa_name(active_isa()), open.threads->num_threads(),
              in.settings.invariant ? "; invariant" : "");
@@ -151,12 +155,17 @@ void announce(const Invocation& in, const OpenModel& open,
   }
 }
 
+Json declared_json(const ModelInfo& info) {
+  return info.traits.declared == nullptr ? Json() : Json(info.traits.declared->name);
+}
+
 Json run_facts(const Invocation& in, const OpenModel& open) {
   const ModelInfo& info = open.model->info();
   return {{"model", in.model},
           {"model_name", info.name},
           {"architecture", info.architecture},
           {"weights", in.settings.weights},
+          {"declared_kv", declared_json(info)},
           {"invariant", in.settings.invariant},
           {"sinks", in.settings.sinks},
           {"exact_window", in.settings.exact_window},

@@ -50,6 +50,8 @@ void announce(const Invocation& in, const OpenModel& open,
 // What every JSON output says about its run.
 Json run_facts(const Invocation& in, const OpenModel& open);
 Json formats_json(const CachePlanChoice& choice);
+// The name of the cache format that the checkpoint declares, or null.
+Json declared_json(const ModelInfo& info);
 
 // What --text or --ids-file holds, else the built-in sample; read before a model is loaded, so that
 // a missing file is found at once.

@@ -83,6 +83,8 @@ Result<double> sealed_bits(const FormatInfo& format, Side side, int dim);
 // What a preset's choice depends on.
 struct ModelTraits {
   bool qk_norm = false;  // the model normalises q and k per head (Qwen3, Gemma 3)
+  // The format that the checkpoint declares for its cache, of the registry; null: none.
+  const FormatInfo* declared = nullptr;
 };
 
 struct Preset {
@@ -121,7 +123,7 @@ struct ResolvedFormats {
   std::vector<std::string> notes;  // why effective differs, one sentence each; empty if it doesn't
 };
 
-// Resolves `--kv` and `--kv-layers` for every layer of a model.
+// Resolves `--kv` and `--kv-layers` for every layer of a model; an empty `kv` means `auto`.
 // `overrides` is `;`-separated items `LAYERS=FORMAT` where LAYERS is `0-3`, `7`, `-1` (from the
 // end), `sliding`, `full`, or a comma list of these: "0-1=bf16;28-29=bf16". Ranges that overlap,
 // are reversed or leave the model are errors. A layer that can't take its format is an error when

@@ -18,7 +18,7 @@ constexpr double kManyTokens = 1 << 24;
 
 // clang-format off
 const OptionSpec kSpecs[] = {
-  {G::kCache, "kv", "FORMAT", "bf16", "how K and V are stored: a preset (int8, k8v4, int4, int3, int2, fp8, kivi4, kivi2), a format, or K/V apart by a slash", &S::kv},
+  {G::kCache, "kv", "FORMAT", "auto", "how K and V are stored: auto (what the checkpoint declares, else bf16), a preset (int8, k8v4, int4, int3, int2, fp8, kivi4, kivi2), a format, or K/V apart by a slash", &S::kv},
   {G::kManyFormats, "kv", "A,B,C", kSweep, "the formats to compare, by comma; each is a preset, a format, or K/V", &S::kv},
   {G::kCache, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8;sliding=bf16\"", &S::kv_layers},
   {G::kCache, "sinks", "N", "64", "tokens at the start that stay exact, a multiple of 64", &S::sinks, 0, kManyTokens, 64},

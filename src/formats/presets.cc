@@ -21,7 +21,9 @@ struct Expansion {
 // matter most are the outliers that a fit would clip), least squares at 2; V rotated per token with
 // least-squares rows. At 8 bits V gains from neither, K from the rotation: KLD 4.7e-5 with it and
 // 5.8e-5 without on SmolLM2 (docs/numerics.md).
+constexpr std::string_view kAuto = "auto";
 constexpr Expansion kExpansions[] = {
+    {{kAuto, "what the checkpoint declares for its cache, else bf16"}, "bf16", false, "bf16"},
     {{"int8", "8 bits: K per channel over the page (rotated without q/k norms), V per token"},
      "int8_channel_z",
      true,
@@ -57,13 +59,15 @@ const Expansion* find_preset(std::string_view name) {
   return nullptr;
 }
 
-std::string key_of(const Expansion& e, const ModelTraits& traits) {
+std::string side_of(const Expansion& e, Side side, const ModelTraits& traits) {
+  if (e.preset.name == kAuto && traits.declared != nullptr) return traits.declared->name;
+  if (side == Side::kValue) return std::string(e.value);
   return std::string(e.key) + (e.key_rotates && !traits.qk_norm ? "_rot" : "");
 }
 
 Result<std::string> parse_side(std::string_view text, Side side, const ModelTraits& traits) {
   if (const Expansion* preset = find_preset(text)) {
-    return side == Side::kKey ? key_of(*preset, traits) : std::string(preset->value);
+    return side_of(*preset, side, traits);
   }
   if (!find_format(text).ok()) {
     std::vector<std::string_view> names;

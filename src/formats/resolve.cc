@@ -11,6 +11,7 @@
 namespace kvant {
 namespace {
 
+constexpr std::string_view kUnasked = "auto";
 constexpr std::string_view kFallback = "bf16";
 
 std::string_view trim(std::string_view text) {
@@ -150,7 +151,7 @@ Status refusal(const std::string& format, Side side, const LayerShape& layer, in
 Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view overrides,
                                         std::span<const LayerShape> layers,
                                         const ModelTraits& traits, bool strict) {
-  const std::string_view base = trim(kv).empty() ? kFallback : trim(kv);
+  const std::string_view base = trim(kv).empty() ? kUnasked : trim(kv);
   KVANT_ASSIGN(const FormatPair formats, parse_format_pair(base, traits));
   std::vector<Wish> wishes(layers.size(), Wish{formats, !names_a_preset(base), false});
   if (!trim(overrides).empty()) {

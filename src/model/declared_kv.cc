@@ -17,28 +17,33 @@ struct AlgorithmRow {
 };
 constexpr std::array<AlgorithmRow, 3> kAlgorithms = {{{"FP8", kFp8}, {"fp8", kFp8}, {"none", ""}}};
 
-Result<std::string> read_algorithm(const JsonObject& object) {
+Result<const FormatInfo*> format_or_none(std::string_view name) {
+  if (name.empty()) return nullptr;
+  return find_format(name);
+}
+
+Result<const FormatInfo*> read_algorithm(const JsonObject& object) {
   constexpr std::string_view kKey = "kv_cache_quant_algo";
   KVANT_ASSIGN(const std::optional<std::string> algorithm, object.string(kKey));
-  if (!algorithm) return std::string();
+  if (!algorithm) return nullptr;
   for (const AlgorithmRow& row : kAlgorithms) {
-    if (row.algorithm == *algorithm) return std::string(row.format);
+    if (row.algorithm == *algorithm) return format_or_none(row.format);
   }
   return unsupported(object.where(kKey) + ": " + in_quotes(*algorithm) + ", wanted FP8 or null");
 }
 
-Result<std::string> read_scheme(const JsonObject& scheme) {
+Result<const FormatInfo*> read_scheme(const JsonObject& scheme) {
   KVANT_ASSIGN(const std::optional<int64_t> bits, scheme.integer("num_bits"));
   KVANT_ASSIGN(const std::optional<std::string> type, scheme.string("type"));
-  if (bits == 8 && type == "float") return std::string(kFp8);
+  if (bits == 8 && type == "float") return format_or_none(kFp8);
   return unsupported(scheme.where("num_bits") + ": " + std::to_string(bits.value_or(0)) +
                      " of type " + in_quotes(type.value_or("")) + ", wanted 8 of type \"float\"");
 }
 
 }  // namespace
 
-Result<std::string> read_declared_kv(const JsonObject& config,
-                                     const std::filesystem::path& directory) {
+Result<const FormatInfo*> read_declared_kv(const JsonObject& config,
+                                           const std::filesystem::path& directory) {
   KVANT_ASSIGN(const std::optional<JsonObject> quantization, config.object("quantization_config"));
   if (quantization) {
     KVANT_ASSIGN(const std::optional<JsonObject> scheme, quantization->object("kv_cache_scheme"));
@@ -47,7 +52,7 @@ Result<std::string> read_declared_kv(const JsonObject& config,
   }
   const std::filesystem::path beside = directory / "hf_quant_config.json";
   std::error_code ignored;
-  if (!std::filesystem::exists(beside, ignored)) return std::string();
+  if (!std::filesystem::exists(beside, ignored)) return nullptr;
   KVANT_ASSIGN(const JsonDocument document, JsonDocument::open(beside));
   KVANT_ASSIGN(const std::optional<JsonObject> inner, document.root().object("quantization"));
   return read_algorithm(inner ? *inner : document.root());

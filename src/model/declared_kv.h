@@ -1,20 +1,20 @@
-// The KV-cache format that a checkpoint was calibrated for, as its files declare it. Knows no
-// format of ours: what a declaration means here is a table of names.
+// The KV-cache format that a checkpoint was calibrated for, as its files declare it. What a
+// declaration means here is a table of names.
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 #include "files/json.h"
+#include "kvant/format.h"
 #include "kvant/status.h"
 
 namespace kvant {
 
-// The name of the format that config.json (quantization_config.kv_cache_scheme, as
+// The format that config.json (quantization_config.kv_cache_scheme, as
 // compressed-tensors writes it, or kv_cache_quant_algo) or hf_quant_config.json beside it (as
-// ModelOpt writes it) asks for; empty if none or null. unsupported with field and value for one
+// ModelOpt writes it) asks for; null if none or null. unsupported with field and value for one
 // that isn't known.
-Result<std::string> read_declared_kv(const JsonObject& config,
-                                     const std::filesystem::path& directory);
+Result<const FormatInfo*> read_declared_kv(const JsonObject& config,
+                                           const std::filesystem::path& directory);
 
 }  // namespace kvant

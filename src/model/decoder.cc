@@ -78,13 +78,12 @@ void Decoder::fill_info(const WeightLoader& weights, const std::string& where) {
   info_.path = where;
   info_.architecture = spec_.architecture;
   info_.name = spec_.name;
-  info_.declared_kv = spec_.declared_kv;
   info_.num_layers = static_cast<int>(spec_.layers.size());
   info_.hidden_size = spec_.hidden_size;
   info_.num_query_heads = spec_.num_query_heads;
   info_.vocab_size = spec_.vocab_size;
   info_.max_positions = spec_.max_positions;
-  info_.traits.qk_norm = spec_.query_key_norm;
+  info_.traits = {.qk_norm = spec_.query_key_norm, .declared = spec_.declared_kv};
   for (const LayerSpec& layer : spec_.layers) {
     const CacheLayer cached =
         kAttention[static_cast<size_t>(layer.attention)].cache_layer(spec_, layer);

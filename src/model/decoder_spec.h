@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kvant/format.h"
 #include "model/elementwise.h"
 #include "model/rope.h"
 #include "model/tensor_names.h"
@@ -57,9 +58,9 @@ struct LatentSpec {
 };
 
 struct DecoderSpec {
-  std::string architecture;  // the family's name
-  std::string name;          // the model's own, for people
-  std::string declared_kv;   // as ModelInfo's
+  std::string architecture;                 // the family's name
+  std::string name;                         // the model's own, for people
+  const FormatInfo* declared_kv = nullptr;  // as ModelTraits's
   int hidden_size = 0;
   int num_query_heads = 0;
   int vocab_size = 0;

@@ -52,8 +52,7 @@ struct ModelInfo {
   uint64_t weight_bytes = 0;             // as loaded
   uint64_t num_parameters = 0;
   std::vector<std::pair<std::string, int>> weight_types;  // "Q4_1" → number of tensors
-  std::string declared_kv;  // the KV format that the checkpoint declares; empty: none
-  std::string compute;      // "few rows: ggml haswell; many rows: oneDNN f32"
+  std::string compute;  // "few rows: ggml haswell; many rows: oneDNN f32"
 };
 
 struct ForwardItem {

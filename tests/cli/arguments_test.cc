@@ -29,7 +29,7 @@ const Settings& settings_of(const Result<Arguments>& arguments) {
 
 TEST(Arguments, DefaultsComeFromTheTable) {
   const Result<Arguments> a = parse({"run", "m.gguf"});
-  EXPECT_EQ(settings_of(a).kv, "bf16");
+  EXPECT_EQ(settings_of(a).kv, "auto");
   EXPECT_EQ(settings_of(a).sinks, 64);
   EXPECT_EQ(a->invocation.model, "m.gguf");
   EXPECT_FALSE(settings_of(a).is_given("kv"));

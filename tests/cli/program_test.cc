@@ -210,6 +210,30 @@ TEST(Program, CaseH3_WhatDiffersIsSaidAndStrictRefusesIt) {
   EXPECT_TRUE(refused.err.starts_with("kvant: ")) << refused.err;
 }
 
+// What the checkpoint declares is followed where nothing was asked for, and said.
+TEST(Program, CaseA11_AutoFollowsTheCheckpointAndSaysSo) {
+  const std::filesystem::path model = scratch() / "declares";
+  std::filesystem::copy(kModel, model);
+  std::ofstream(model / "hf_quant_config.json")
+      << R"({"quantization": {"kv_cache_quant_algo": "FP8"}})";
+  const std::string ids = ids_file(200, kVocab);
+  for (const auto& [path, kv, format] : {std::tuple{model.string(), "", "fp8_e4m3"},
+                                         {model.string(), "auto", "fp8_e4m3"},
+                                         {model.string(), "bf16", "bf16"},
+                                         {kModel, "auto", "bf16"}}) {
+    std::vector<std::string> words = {"perplexity", path,  "--ids-file",    ids,
+                                      "--context",  "200", "--no-baseline", "--json"};
+    if (*kv != 0) words.insert(words.end(), {"--kv", kv});
+    const ProgramRun run = run_program(words);
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    for (const auto& layer : run.json()["effective"]) EXPECT_EQ(layer, format);
+    const bool declares = path != kModel;
+    EXPECT_EQ(run.err.find("declares a cache of fp8_e4m3") != std::string::npos, declares);
+    EXPECT_EQ(run.json()["declared_kv"].is_string(), declares);
+  }
+  EXPECT_EQ(run_program({"inspect", model.string(), "--json"}).json()["declared_kv"], "fp8_e4m3");
+}
+
 TEST(Program, InspectDoctorAndFormatsPrint) {
   for (const char* name : {"llama", "gemma3", "qwen3_moe", "deepseek_v2", "phi3"}) {
     const ProgramRun run = run_program({"inspect", tiny_model(name), "--json"});

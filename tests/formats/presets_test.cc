@@ -31,6 +31,14 @@ TEST(Presets, RotateKeysOnlyWithoutNorms) {
   EXPECT_EQ(parse_format_pair("kivi4", kPlain)->key, parse_format_pair("kivi4", kNormed)->key);
 }
 
+TEST(Presets, CaseA11_AutoIsWhatTheCheckpointDeclares) {
+  EXPECT_EQ(parse_format_pair("auto", kPlain)->name(), "bf16");
+  const ModelTraits declares = {.declared = *find_format("fp8_e4m3")};
+  EXPECT_EQ(parse_format_pair("auto", declares)->name(), "fp8_e4m3");
+  EXPECT_EQ(parse_format_pair("bf16/auto", declares)->name(), "bf16/fp8_e4m3");
+  EXPECT_EQ(parse_format_pair("int8_token", declares)->name(), "int8_token");
+}
+
 TEST(Pairs, ParseOneFormatTwoFormatsAndSidesOfPresets) {
   EXPECT_EQ(parse_format_pair("bf16", kPlain)->name(), "bf16");
   EXPECT_EQ(parse_format_pair("int8_token/int4_token_z_rot", kPlain)->name(),

@@ -363,30 +363,57 @@ TEST(CaseA10, RopeParametersMeanWhatRopeScalingMeans) {
   EXPECT_EQ(edited.greedy(long_golden(goldens).ids), long_golden(goldens).greedy);
 }
 
-TEST(CaseA11, TheDeclaredKvFormatIsReported) {
-  const auto declared = [](const std::function<void(json&)>& edit, const char* beside) {
-    EditedModel model("qwen2", edit);
-    if (beside != nullptr) model.folder().write("hf_quant_config.json", beside);
-    ThreadPool threads(1);
-    const auto opened = open_decoder(model.path(), {}, threads);
-    return opened.ok() ? opened->decoder->info().declared_kv : opened.status().message();
-  };
+// `auto` in the words that planner, engine and program use, or the refusal.
+std::string format_of_auto(const std::function<void(json&)>& edit, const char* beside = nullptr) {
+  EditedModel model("qwen2", edit);
+  if (beside != nullptr) model.folder().write("hf_quant_config.json", beside);
+  ThreadPool threads(1);
+  const auto opened = open_decoder(model.path(), {}, threads);
+  if (!opened.ok()) return opened.status().message();
+  return parse_format_pair("auto", opened->decoder->info().traits)->name();
+}
+
+void declare(json& config, const json& scheme) {
+  config["quantization_config"]["kv_cache_scheme"] = scheme;
+}
+
+TEST(CaseA11, AutoFollowsWhatTheCheckpointDeclares) {
   const auto as_is = [](json&) {};
-  EXPECT_EQ(declared(as_is, nullptr), "");
-  EXPECT_EQ(declared(as_is, R"({"quantization": {"kv_cache_quant_algo": "FP8"}})"), "fp8_e4m3");
-  EXPECT_EQ(declared(as_is, R"({"quantization": {"kv_cache_quant_algo": null}})"), "");
-  EXPECT_EQ(
-      declared([](json& c) { c["quantization_config"]["kv_cache_scheme"] = nullptr; }, nullptr),
-      "");
-  EXPECT_EQ(
-      declared(
-          [](json& c) {
-            c["quantization_config"]["kv_cache_scheme"] = {{"num_bits", 8}, {"type", "float"}};
-          },
-          nullptr),
-      "fp8_e4m3");
-  EXPECT_NE(declared(as_is, R"({"quantization": {"kv_cache_quant_algo": "NVFP9"}})").find("NVFP9"),
-            std::string::npos);
+  EXPECT_EQ(format_of_auto(as_is), "bf16");
+  EXPECT_EQ(format_of_auto(as_is, R"({"quantization": {"kv_cache_quant_algo": "FP8"}})"),
+            "fp8_e4m3");
+  EXPECT_EQ(format_of_auto(as_is, R"({"kv_cache_quant_algo": "FP8"})"), "fp8_e4m3");
+  EXPECT_EQ(format_of_auto([](json& c) {
+              declare(c, {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}});
+            }),
+            "fp8_e4m3");
+}
+
+TEST(CaseA11, AbsentAndNullMeanTheModelsOwnType) {
+  const auto as_is = [](json&) {};
+  EXPECT_EQ(format_of_auto(as_is, R"({"quantization": {"kv_cache_quant_algo": null}})"), "bf16");
+  EXPECT_EQ(format_of_auto(as_is, R"({"quantization": {"quant_algo": "W4A16"}})"), "bf16");
+  EXPECT_EQ(format_of_auto([](json& c) { declare(c, nullptr); }), "bf16");
+  for (const char* method : {"compressed-tensors", "modelopt", "fp8"}) {
+    const auto weights_only = [&](json& c) { c["quantization_config"]["quant_method"] = method; };
+    EXPECT_EQ(format_of_auto(weights_only), "bf16") << method;
+  }
+}
+
+TEST(CaseA11, AnUnknownDeclarationIsNamed) {
+  const auto as_is = [](json&) {};
+  EXPECT_THAT(format_of_auto(as_is, R"({"quantization": {"kv_cache_quant_algo": "NVFP9"}})"),
+              AllOf(HasSubstr("kv_cache_quant_algo"), HasSubstr("NVFP9")));
+  EXPECT_THAT(format_of_auto([](json& c) {
+                declare(c, {{"num_bits", 4}, {"type", "int"}});
+              }),
+              AllOf(HasSubstr("kv_cache_scheme"), HasSubstr("4 of type 'int'")));
+  EXPECT_THAT(format_of_auto([](json& c) {
+                declare(c, {{"num_bits", 8}, {"type", "int"}});
+              }),
+              HasSubstr("8 of type 'int'"));
+  EXPECT_THAT(format_of_auto([](json& c) { declare(c, "fp8"); }), HasSubstr("kv_cache_scheme"));
+  EXPECT_THAT(format_of_auto(as_is, "{"), HasSubstr("hf_quant_config.json"));
 }
 
 TEST(UnknownFamily, IsRefusedByNameWithTheKnownOnes) {
