@@ -138,6 +138,39 @@ CacheLayer make_layer(const std::string& key, const std::string& value, int wind
   return layer;
 }
 
+const FormatPair kFewPairs[5] = {{"int8_token", "int8_token"},
+                                 {"int8_channel_z", "int4_token_z_rot"},
+                                 {"bf16", "int8_token"},
+                                 {"fp8_e4m3", "fp8_e4m3"},
+                                 {"f32", "f32"}};
+
+CacheOptions layers_of(const FormatPair& formats, const std::vector<int>& windows) {
+  CacheOptions options;
+  for (const int window : windows)
+    options.layers.push_back(make_layer(formats.key, formats.value, window, 1, 32, 32));
+  return options;
+}
+
+Outputs solo(const CacheOptions& options, uint64_t stream, int64_t tokens) {
+  CacheWorld world({.cache = options});
+  return world.feed(world.new_sequence(), stream, tokens, {static_cast<int>(tokens)});
+}
+
+Outputs slice(const Outputs& all, int64_t begin, int64_t end, int64_t tokens) {
+  Outputs part;
+  for (const std::vector<float>& layer : all) {
+    const size_t width = layer.size() / static_cast<size_t>(tokens);
+    part.emplace_back(layer.begin() + begin * static_cast<ptrdiff_t>(width),
+                      layer.begin() + end * static_cast<ptrdiff_t>(width));
+  }
+  return part;
+}
+
+void expect_invariants(CacheWorld& world) {
+  const Status status = world.cache().check_invariants();
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
 double reference_error(CacheWorld& world, const Feed& feed, int64_t begin, int layer,
                        const std::vector<float>& out) {
   const CacheLayer& l = world.options().cache.layers[static_cast<size_t>(layer)];

@@ -92,6 +92,20 @@ void append_outputs(Outputs& all, const Outputs& more);
 CacheLayer make_layer(const std::string& key, const std::string& value, int window = 0,
                       int heads = 2, int key_dim = 32, int value_dim = 32);
 
+// Few, and unlike one another: integers per token and per channel, rotated, floats, mixed pairs.
+extern const FormatPair kFewPairs[5];
+
+// One narrow layer per window, all of one pair.
+CacheOptions layers_of(const FormatPair& formats, const std::vector<int>& windows);
+
+// Outputs of a stream's first tokens, alone in a fresh cache and in one step.
+Outputs solo(const CacheOptions& options, uint64_t stream, int64_t tokens);
+
+// Rows [begin, end) of the outputs of `tokens` tokens that start at position 0.
+Outputs slice(const Outputs& all, int64_t begin, int64_t end, int64_t tokens);
+
+void expect_invariants(CacheWorld& world);
+
 // What the layer's outputs should be, in double precision, from rows that the cache itself says it
 // stands for: the largest error relative to the largest |v| seen. Call it after attend(), in the
 // step.
