@@ -203,6 +203,7 @@ Value converted(Evaluator& e, char type, const Value& value, const Layout& layou
 }  // namespace
 
 Value format_percent(Evaluator& e, std::string_view format, const Value& value) {
+  if (!e.charge(format.size() + size_of(value))) return Value();
   const std::vector<Value> arguments =
       value.is_list() && value.list().is_tuple ? value.list().items : std::vector<Value>{value};
   std::string out;
@@ -251,7 +252,7 @@ Value format_braces(Evaluator& e, std::string_view format, const Arguments& argu
       if (end == std::string_view::npos) return e.fail("a replacement field has no '}'");
       const std::string_view field = format.substr(i + 1, end - i - 1);
       if (field.find_first_of(":!.[") != std::string_view::npos) {
-        return e.fail(fmt::format("replacement field '{{{}}}' is not supported", field));
+        return e.fail(fmt::format("replacement field '{{{}}}' is not supported", shortened(field)));
       }
       const bool is_number =
           !field.empty() && field.find_first_not_of("0123456789") == std::string_view::npos;
@@ -261,9 +262,10 @@ Value format_braces(Evaluator& e, std::string_view format, const Arguments& argu
       } else {
         at = is_number ? read_number(field, pos) : arguments.positional.size();
       }
+      if (!e.charge(4 * arguments.named.size())) return Value();
       const Value* value = arguments.find(at, field);
       if (value == nullptr)
-        return e.fail(fmt::format("format has no argument for '{{{}}}'", field));
+        return e.fail(fmt::format("format has no argument for '{{{}}}'", shortened(field)));
       const std::string text = e.text(*value);
       if (e.failed()) return Value();
       out += text;

@@ -6,6 +6,7 @@
 
 #include "model/chat/lexer.h"
 #include "model/chat/limits.h"
+#include "model/chat/text.h"
 
 namespace kvant::chat {
 
@@ -13,7 +14,7 @@ namespace kvant::chat {
 struct Evaluator::Macro {
   std::string name;
   const Node* body;
-  std::vector<std::string> parameters;
+  const std::vector<std::string>* parameters;
   const Node*
       defaults;  // its children from 1 on are the parameters' defaults (null for none); may be null
   Scope* scope;  // where it was defined
@@ -36,7 +37,8 @@ Result<std::string> Evaluator::run(const Node& root, Variables variables) {
 }
 
 Value Evaluator::fail(std::string_view message) {
-  return fail_with(invalid_argument(fmt::format("chat template, line {}: {}", line_, message)));
+  return fail_with(invalid_argument(
+      fmt::format("chat template, line {}: {}", line_, shortened(message, kMaxMessageBytes))));
 }
 
 Value Evaluator::fail_with(Status status) {
@@ -51,6 +53,13 @@ bool Evaluator::charge(size_t bytes) {
         fmt::format("chat template, line {}: more than {} steps of work", line_, kMaxWork)));
   }
   return !failed();
+}
+
+bool Evaluator::charge(const Value& operand, const Arguments& arguments) {
+  size_t bytes = size_of(operand);
+  for (const Value& value : arguments.positional) bytes += size_of(value);
+  for (const auto& [name, value] : arguments.named) bytes += size_of(value) + name.size();
+  return charge(bytes);
 }
 
 bool Evaluator::require_defined(const Value& value) {
@@ -102,7 +111,7 @@ void Evaluator::pop_scope() {
 }
 
 void Evaluator::assign(const std::string& name, Value value) {
-  if (!charge(scope_->variables.size())) return;
+  if (!charge(scope_->variables.size() + name.size())) return;
   for (auto& [known, old] : scope_->variables) {
     if (known != name) continue;
     old = std::move(value);
@@ -303,10 +312,12 @@ void Evaluator::define_macro(const Node& node) {
 
 Value Evaluator::make_macro(const Node& body, std::string name,
                             const std::vector<std::string>& parameters, const Node* defaults) {
-  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) scope->captured = true;
+  // Around a scope that is captured all are.
+  for (Scope* scope = scope_; scope != nullptr && !scope->captured; scope = scope->parent)
+    scope->captured = true;
   auto callable = std::make_shared<Callable>();
   callable->name = name;
-  callable->call = [macro = Macro{std::move(name), &body, parameters, defaults, scope_}](
+  callable->call = [macro = Macro{std::move(name), &body, &parameters, defaults, scope_}](
                        Evaluator& e, Arguments& arguments) {
     return e.call_macro(macro, arguments);
   };
@@ -314,31 +325,34 @@ Value Evaluator::make_macro(const Node& body, std::string name,
 }
 
 Value Evaluator::call_macro(const Macro& macro, Arguments& arguments) {
-  const size_t given = arguments.positional.size();
-  if (given > macro.parameters.size()) {
-    return fail(fmt::format("macro '{}' takes not more than {} argument(s)", macro.name,
-                            macro.parameters.size()));
+  const std::vector<std::string>& parameters = *macro.parameters;
+  if (arguments.positional.size() > parameters.size()) {
+    return fail(fmt::format("macro '{}' takes not more than {} argument(s)", shortened(macro.name),
+                            parameters.size()));
   }
+  // Names are looked for one by one.
+  if (!charge(4 * parameters.size() * (1 + arguments.named.size()))) return Value();
   Scope* caller_scope = scope_;
   scope_ = push_scope(macro.scope);
   for (const auto& [name, value] : arguments.named) {
-    const bool known =
-        std::find(macro.parameters.begin(), macro.parameters.end(), name) != macro.parameters.end();
-    if (!known && name != "caller")
-      fail(fmt::format("macro '{}' takes no keyword argument '{}'", macro.name, name));
+    const bool known = std::find(parameters.begin(), parameters.end(), name) != parameters.end();
+    if (!known && name != "caller") {
+      fail(fmt::format("macro '{}' takes no keyword argument '{}'", shortened(macro.name),
+                       shortened(name)));
+    }
     if (name == "caller") assign(name, value);
   }
-  for (size_t i = 0; i < macro.parameters.size() && !failed(); ++i) {
-    const Value* value = arguments.find(i, macro.parameters[i]);
+  for (size_t i = 0; i < parameters.size() && !failed(); ++i) {
+    const Value* value = arguments.find(i, parameters[i]);
     const Node* fallback =
         macro.defaults == nullptr ? nullptr : macro.defaults->children[i + 1].get();
     if (value != nullptr) {
-      assign(macro.parameters[i], *value);
+      assign(parameters[i], *value);
     } else if (fallback != nullptr) {
-      assign(macro.parameters[i], evaluate(*fallback));
+      assign(parameters[i], evaluate(*fallback));
     } else {
-      assign(macro.parameters[i],
-             Value::undefined(fmt::format("parameter '{}' was not provided", macro.parameters[i])));
+      assign(parameters[i], Value::undefined(fmt::format("parameter '{}' was not provided",
+                                                         shortened(parameters[i]))));
     }
   }
   const int line = line_;

@@ -37,6 +37,8 @@ class Evaluator {
   Value fail_with(Status status);
   // Counts a step that reads or makes `bytes`; false if the template has used up its work.
   bool charge(size_t bytes);
+  // Counts what any filter, test or function reads at least: a level of each argument.
+  bool charge(const Value& operand, const Arguments& arguments);
   // Fails and returns false for an undefined value.
   bool require_defined(const Value& value);
 

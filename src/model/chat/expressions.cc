@@ -4,6 +4,7 @@
 
 #include "model/chat/evaluator.h"
 #include "model/chat/limits.h"
+#include "model/chat/text.h"
 #include "model/tokenizer/unicode.h"
 
 namespace kvant::chat {
@@ -72,7 +73,7 @@ Value Evaluator::evaluate_now(const Node& node) {
 
 Value Evaluator::evaluate_name(const Node& node) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
-    if (!charge(scope->variables.size())) return Value();
+    if (!charge(scope->variables.size() + node.text.size())) return Value();
     for (const auto& [name, value] : scope->variables) {
       if (name == node.text) return value;
     }
@@ -85,7 +86,7 @@ Value Evaluator::evaluate_name(const Node& node) {
     };
     return Value(std::shared_ptr<const Callable>(std::move(callable)));
   }
-  return Value::undefined(fmt::format("'{}' is undefined", node.text));
+  return Value::undefined(fmt::format("'{}' is undefined", shortened(node.text)));
 }
 
 std::vector<Value> Evaluator::evaluate_all(const Node& node, size_t first) {
@@ -132,7 +133,7 @@ Value Evaluator::evaluate_call(const Node& node) {
 }
 
 Value Evaluator::call(const Value& callee, Arguments& arguments) {
-  if (!require_defined(callee) || !charge(0)) return Value();
+  if (!require_defined(callee) || !charge(callee, arguments)) return Value();
   if (!callee.is_callable())
     return fail(fmt::format("'{}' object is not callable", type_name(callee)));
   if (depth_ >= kMaxEvaluationDepth) {
@@ -142,7 +143,7 @@ Value Evaluator::call(const Value& callee, Arguments& arguments) {
   depth_ += 8;  // a macro's body costs more stack than an expression
   Value value = callee.callable().call(*this, arguments);
   depth_ -= 8;
-  return failed() ? Value() : checked(std::move(value));
+  return failed() || !charge(size_of(value)) ? Value() : checked(std::move(value));
 }
 
 Value Evaluator::evaluate_filter(const Node& node, const Value* operand) {
@@ -162,12 +163,12 @@ Value Evaluator::evaluate_filter(const Node& node, const Value* operand) {
 Value Evaluator::filter(std::string_view name, const Value& operand, Arguments& arguments) {
   const Function function = find_filter(name);
   if (function == nullptr) {
-    return fail_with(
-        corrupt(fmt::format("chat template, line {}: filter '{}' is not supported", line_, name)));
+    return fail_with(corrupt(fmt::format("chat template, line {}: filter '{}' is not supported",
+                                         line_, shortened(name))));
   }
-  if (!charge(size_of(operand))) return Value();
+  if (!charge(operand, arguments)) return Value();
   Value value = function(*this, operand, arguments);
-  return failed() ? Value() : checked(std::move(value));
+  return failed() || !charge(size_of(value)) ? Value() : checked(std::move(value));
 }
 
 Value Evaluator::evaluate_test(const Node& node) {
@@ -180,11 +181,11 @@ Value Evaluator::evaluate_test(const Node& node) {
 bool Evaluator::test(std::string_view name, const Value& operand, Arguments& arguments) {
   const Function function = find_test(name);
   if (function == nullptr) {
-    fail_with(
-        corrupt(fmt::format("chat template, line {}: test '{}' is not supported", line_, name)));
+    fail_with(corrupt(
+        fmt::format("chat template, line {}: test '{}' is not supported", line_, shortened(name))));
     return false;
   }
-  return charge(0) && function(*this, operand, arguments).truthy();
+  return charge(operand, arguments) && function(*this, operand, arguments).truthy();
 }
 
 Value Evaluator::evaluate_unary(const Node& node) {
@@ -249,9 +250,10 @@ bool Evaluator::compare_by(std::string_view op, const Value& left, const Value& 
 }
 
 bool Evaluator::contains(const Value& container, const Value& value) {
-  if (!charge(size_of(container))) return false;
+  if (!charge(size_of(container) + size_of(value))) return false;
   if (container.is_string()) {
-    if (value.is_string()) return container.string().find(value.string()) != std::string::npos;
+    if (value.is_string())
+      return find_text(container.string(), value.string()) != std::string::npos;
     fail(fmt::format("'in <string>' requires string as left operand, not {}", type_name(value)));
     return false;
   }
@@ -282,9 +284,8 @@ std::string_view object_name(const Value& value) {
 }
 
 Value missing(const Value& object, std::string_view name) {
-  if (object.is_none()) return Value::undefined(fmt::format("'None' has no attribute '{}'", name));
-  return Value::undefined(
-      fmt::format("'{} object' has no attribute '{}'", object_name(object), name));
+  return Value::undefined(fmt::format("'{}{}' has no attribute '{}'", object_name(object),
+                                      object.is_none() ? "" : " object", shortened(name)));
 }
 
 Value bind(const Value& object, std::string_view name, Function function) {
@@ -337,7 +338,7 @@ Value loop_attribute(const Value& object, std::string_view name) {
 }  // namespace
 
 Value Evaluator::attribute(const Value& object, std::string_view name) {
-  if (failed() || !require_defined(object)) return Value();
+  if (failed() || !require_defined(object) || !charge(name.size())) return Value();
   if (object.is_loop()) return loop_attribute(object, name);
   if (object.is_namespace()) {
     const auto found = object.space().members.find(name);
@@ -350,7 +351,7 @@ Value Evaluator::attribute(const Value& object, std::string_view name) {
 }
 
 Value Evaluator::item(const Value& object, const Value& key) {
-  if (failed() || !require_defined(object)) return Value();
+  if (failed() || !require_defined(object) || !charge(size_of(key))) return Value();
   if (object.is_dict()) {
     if (!charge(object.dict().items.size())) return Value();
     if (const Value* found = object.dict().find(key)) return *found;
@@ -363,8 +364,8 @@ Value Evaluator::item(const Value& object, const Value& key) {
       return items[static_cast<size_t>(index < 0 ? index + size : index)];
   }
   if (key.is_string()) return attribute(object, key.string());
-  return Value::undefined(
-      fmt::format("{} object has no element {}", object_name(object), repr(key)));
+  return Value::undefined(fmt::format("{} object has no element {}", object_name(object),
+                                      key.is_sequence() ? type_name(key) : repr(key)));
 }
 
 std::vector<Value> Evaluator::iterate(const Value& value) {

@@ -17,6 +17,7 @@ namespace {
 Value attribute_path(Evaluator& e, const Value& item, const Value& path) {
   if (!path.is_string()) return e.item(item, path);
   Value value = item;
+  if (!e.charge(path.string().size())) return Value();
   for (const std::string& part : split(path.string(), ".", -1)) {
     const bool number = !part.empty() && part.size() < 10 &&
                         part.find_first_not_of("0123456789") == std::string::npos;
@@ -131,7 +132,8 @@ Value reverse(Evaluator& e, const Value& self, Arguments&) {
 // What sort, unique, min and max compare by: an attribute, and lower case unless case counts.
 Value sort_key(Evaluator& e, const Value& item, const Value* path, bool case_sensitive) {
   Value key = path == nullptr ? item : attribute_path(e, item, *path);
-  return key.is_string() && !case_sensitive ? Value(lower(key.string())) : key;
+  if (!key.is_string() || case_sensitive || !e.charge(key.weight())) return key;
+  return Value(lower(key.string()));
 }
 struct Keyed {
   Value key, item;
@@ -140,7 +142,7 @@ std::vector<Keyed> keyed_items(Evaluator& e, const Value& self, const Value* pat
                                bool case_sensitive) {
   std::vector<Keyed> keyed;
   for (const Value& item : e.iterate(self)) {
-    if (!e.charge(item.weight())) return {};
+    if (!e.charge(sizeof(Keyed))) return {};
     keyed.push_back({sort_key(e, item, path, case_sensitive), item});
   }
   return keyed;
@@ -273,6 +275,7 @@ Value map(Evaluator& e, const Value& self, Arguments& a) {
       out.push_back(value.is_undefined() && fallback != nullptr ? *fallback : std::move(value));
       continue;
     }
+    if (!e.charge((a.positional.size() + a.named.size()) * sizeof(Value))) return Value();
     Arguments rest{{a.positional.begin() + 1, a.positional.end()}, a.named};
     out.push_back(e.filter(e.text(a.positional[0]), item, rest));
   }
@@ -288,6 +291,7 @@ Value choose(Evaluator& e, const Value& self, const Arguments& a, Keep keep, con
     if (e.failed()) return Value();
     bool passes = value.truthy();
     if (a.positional.size() > test_at) {
+      if (!e.charge((a.positional.size() + a.named.size()) * sizeof(Value))) return Value();
       Arguments rest{
           {a.positional.begin() + static_cast<ptrdiff_t>(test_at) + 1, a.positional.end()},
           a.named};

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "model/chat/limits.h"
+#include "model/chat/text.h"
 #include "model/tokenizer/unicode.h"
 
 namespace kvant::chat {
@@ -298,7 +299,8 @@ class Lexer {
 }  // namespace
 
 Status template_error(int line, std::string_view message) {
-  return corrupt(fmt::format("chat template, line {}: {}", line, message));
+  return corrupt(
+      fmt::format("chat template, line {}: {}", line, shortened(message, kMaxMessageBytes)));
 }
 
 Result<std::vector<Token>> lex(std::string_view source) {

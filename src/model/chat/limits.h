@@ -16,6 +16,7 @@ inline constexpr size_t kMaxValueWeight =
 inline constexpr int64_t kMaxWork =
     32'000'000;  // units: one a step, one every 4 bytes that a step reads or makes
 inline constexpr size_t kMaxOutputBytes = 64 << 20;
+inline constexpr size_t kMaxMessageBytes = 300;
 inline constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox
 
 }  // namespace kvant::chat

@@ -46,8 +46,7 @@ Value strip_method(Evaluator& e, const Value& self, Arguments& a) {
   const Value* chars = a.find(0, "chars");
   if (chars == nullptr || chars->is_none()) return Value(strip(self.string(), kSide));
   const std::string_view set = text_at(e, a, 0, "chars");
-  return e.charge(self.string().size() * set.size()) ? Value(strip_chars(self.string(), set, kSide))
-                                                     : Value();
+  return e.failed() ? Value() : Value(strip_chars(self.string(), set, kSide));
 }
 enum class From : uint8_t { kLeft, kRight };
 template <From kFrom>
@@ -73,6 +72,7 @@ Value splitlines(Evaluator& e, const Value& self, Arguments& a) {
 template <bool (*kMatches)(std::string_view, std::string_view)>
 Value matches_any(Evaluator& e, const Value& self, Arguments& a) {
   if (!a.positional.empty() && a.positional[0].is_list() && a.positional[0].list().is_tuple) {
+    if (!e.charge(a.positional[0].weight())) return Value();
     for (const Value& part : a.positional[0].list().items) {
       if (part.is_string() && kMatches(self.string(), part.string())) return Value(true);
     }
@@ -98,7 +98,7 @@ Value find_method_of(Evaluator& e, const Value& self, Arguments& a) {
   const std::string_view part = text_at(e, a, 0, "sub");
   if (e.failed()) return Value();
   const std::string_view text = self.string();
-  const size_t at = kFrom == From::kLeft ? text.find(part) : text.rfind(part);
+  const size_t at = kFrom == From::kLeft ? find_text(text, part) : rfind_text(text, part);
   return Value(at == std::string_view::npos ? int64_t{-1}
                                             : static_cast<int64_t>(num_chars(text.substr(0, at))));
 }

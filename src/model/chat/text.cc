@@ -1,6 +1,7 @@
 #include "model/chat/text.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "model/tokenizer/unicode.h"
@@ -66,6 +67,41 @@ size_t num_chars(std::string_view text) {
   }));
 }
 
+std::string shortened(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return std::string(text);
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "…";
+}
+
+size_t find_text(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size() || part.size() > text.size() - from) return std::string_view::npos;
+  if (part.empty()) return from;
+  const void* at = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (at == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(at) - text.data());
+}
+
+// Knuth, Morris and Pratt's search, both texts read from their ends.
+size_t rfind_text(std::string_view text, std::string_view part) {
+  const size_t size = part.size();
+  if (size == 0) return text.size();
+  // border[n]: how many of the last n characters of `part` are again its last ones.
+  std::vector<size_t> border(size + 1, 0);
+  const auto matched_with = [&](size_t matched, char c) {
+    while (matched == size || (matched > 0 && part[size - 1 - matched] != c))
+      matched = border[matched];
+    return part[size - 1 - matched] == c ? matched + 1 : matched;
+  };
+  for (size_t n = 1; n < size; ++n) border[n + 1] = matched_with(border[n], part[size - 1 - n]);
+  size_t matched = 0;
+  for (size_t at = text.size(); at > 0; --at) {
+    matched = matched_with(matched, text[at - 1]);
+    if (matched == size) return at - 1;
+  }
+  return std::string_view::npos;
+}
+
 bool is_python_space(char32_t c) { return tokenizer::is_whitespace(c) || (c >= 0x1c && c <= 0x1f); }
 
 std::string_view strip(std::string_view text, Side side) {
@@ -75,14 +111,16 @@ std::string_view strip(std::string_view text, Side side) {
 std::string_view strip_chars(std::string_view text, std::string_view chars, Side side) {
   std::u32string set;
   for (size_t pos = 0; pos < chars.size();) set += next_char(chars, pos);
-  return strip_where(text, side, [&](char32_t c) { return set.find(c) != std::u32string::npos; });
+  std::sort(set.begin(), set.end());
+  return strip_where(text, side,
+                     [&](char32_t c) { return std::binary_search(set.begin(), set.end(), c); });
 }
 
 std::vector<std::string> split(std::string_view text, std::string_view separator, int64_t limit) {
   std::vector<std::string> parts;
   size_t done = 0;
   while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
-    const size_t at = text.find(separator, done);
+    const size_t at = find_text(text, separator, done);
     if (at == std::string_view::npos) break;
     parts.emplace_back(text.substr(done, at - done));
     done = at + separator.size();
@@ -115,7 +153,7 @@ std::vector<std::string> split_right(std::string_view text, std::string_view sep
                                      int64_t limit) {
   std::vector<std::string> parts;
   while (limit < 0 || static_cast<int64_t>(parts.size()) < limit) {
-    const size_t at = text.rfind(separator);
+    const size_t at = rfind_text(text, separator);
     if (at == std::string_view::npos) break;
     parts.emplace_back(text.substr(at + separator.size()));
     text = text.substr(0, at);
@@ -160,7 +198,7 @@ std::string replace(std::string_view text, std::string_view old, std::string_vie
     return out;
   }
   for (; limit < 0 || count < limit; ++count) {
-    const size_t at = text.find(old, done);
+    const size_t at = find_text(text, old, done);
     if (at == std::string_view::npos) break;
     out += text.substr(done, at - done);
     out += with;

@@ -10,6 +10,13 @@
 namespace kvant::chat {
 
 size_t num_chars(std::string_view text);
+// The start of a text that a message quotes, so that no message is as long as what it is about.
+std::string shortened(std::string_view text, size_t max_bytes = 80);
+
+// string_view::find and rfind, but linear in both texts: the standard ones take their product on
+// texts made for it.
+size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
+size_t rfind_text(std::string_view text, std::string_view part);
 bool is_python_space(char32_t c);  // str.isspace: White_Space and the separators U+001C to U+001F
 
 // str.strip and its halves; without `chars` white space.

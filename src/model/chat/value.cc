@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/chat/limits.h"
+#include "model/chat/text.h"
 #include "model/tokenizer/unicode.h"
 
 namespace kvant::chat {
@@ -22,6 +24,16 @@ Value make_list(std::vector<Value> items, bool is_tuple) {
   return Value(std::make_shared<const List>(std::move(list)));
 }
 
+constexpr size_t kFewItems = 16;  // a dict up to here is searched through
+
+// Equal for keys that are equal(): 1, 1.0 and true are one key.
+size_t hash_of(const Value& key) {
+  if (key.is_string()) return std::hash<std::string>{}(key.string());
+  if (key.is_namespace()) return std::hash<const Namespace*>{}(&key.space());
+  if (key.is_callable()) return std::hash<const Callable*>{}(&key.callable());
+  return key.is_number() ? std::hash<double>{}(key.number()) : 0;
+}
+
 template <typename T>
 int three_way(const T& a, const T& b) {
   return a < b ? -1 : (b < a ? 1 : 0);
@@ -29,14 +41,25 @@ int three_way(const T& a, const T& b) {
 
 }  // namespace
 
-const Value* Dict::find(const Value& key) const {
-  for (const auto& [k, v] : items) {
-    if (equal(k, key)) return &v;
+size_t Dict::index_of(const Value& key) const {
+  if (items.size() <= kFewItems) {
+    size_t i = 0;
+    while (i < items.size() && !equal(items[i].first, key)) ++i;
+    return i;
   }
-  return nullptr;
+  const auto [begin, end] = places_.equal_range(hash_of(key));
+  const auto found =
+      std::find_if(begin, end, [&](const auto& p) { return equal(items[p.second].first, key); });
+  return found == end ? items.size() : found->second;
+}
+
+const Value* Dict::find(const Value& key) const {
+  const size_t i = index_of(key);
+  return i == items.size() ? nullptr : &items[i].second;
 }
 
 const Value* Dict::find(std::string_view key) const {
+  if (items.size() > kFewItems) return find(Value(key));
   for (const auto& [k, v] : items) {
     if (k.is_string() && k.string() == key) return &v;
   }
@@ -46,17 +69,19 @@ const Value* Dict::find(std::string_view key) const {
 void Dict::set(Value key, Value value) {
   depth = std::max(depth, value.depth() + 1);
   weight = std::min(weight + key.weight() + value.weight(), kHeaviest);
-  for (auto& [k, v] : items) {
-    if (!equal(k, key)) continue;
-    v = std::move(value);
+  if (const size_t i = index_of(key); i < items.size()) {
+    items[i].second = std::move(value);
     return;
   }
   items.emplace_back(std::move(key), std::move(value));
+  if (items.size() <= kFewItems) return;
+  for (size_t i = places_.size(); i < items.size(); ++i)
+    places_.emplace(hash_of(items[i].first), i);
 }
 
 Value Value::undefined(std::string reason) {
   Value value;
-  value.data_ = Undefined{std::move(reason)};
+  value.data_ = Undefined{shortened(reason, kMaxMessageBytes)};
   return value;
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -35,7 +36,14 @@ struct Dict {
   size_t weight = 1;
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
+  // The one way to add to `items` or to change a value.
   void set(Value key, Value value);
+
+ private:
+  size_t index_of(const Value& key) const;  // items.size(): not there
+  // Places in `items` by hash_of(key), once there are many: so that a dict of n keys takes about n
+  // steps to make and to compare, not n².
+  std::unordered_multimap<size_t, size_t> places_;
 };
 struct Namespace {
   std::map<std::string, Value, std::less<>> members;

@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "goldens.h"
+#include "model/chat/text.h"
 #include "model/tokenizer.h"
 
 namespace kvant {
@@ -66,6 +67,58 @@ TEST(HostileTemplate, CaseH1_EndsInTimeWithOneSentence) {
     EXPECT_FALSE(text.ok()) << source.substr(0, 120);
     EXPECT_LT(text.status().message().size(), 400u) << text.status().message();
     EXPECT_LT(taken.count(), 20.0) << source.substr(0, 120);  // a second on an idle machine
+  }
+}
+
+// Steps whose cost is not in how many there are but in what each reads or makes.
+TEST(HostileTemplate, CaseH1_ACheapStepOverALargeValueIsCounted) {
+  std::string parameters, members;
+  for (int i = 0; i < 8000; ++i) {
+    parameters += (i == 0 ? "p" : ",p") + std::to_string(i);
+    members += "'k" + std::to_string(i) + "':0,";
+  }
+  const std::pair<std::string, std::string> sources[] = {
+      // what is set once, and the step
+      {"{% set l = range(99000) | list %}", "{% set x = 1[l] %}"},
+      {"{% set a = 'a' * 400000 %}{% set b = 'a' * 200000 + 'b' %}", "{% set x = b in a %}"},
+      {"{% set a = 'a' * 400000 %}{% set b = 'a' * 200000 + 'b' %}", "{% set x = a.rfind(b) %}"},
+      {"{% set a = 'a' * 400000 %}{% set b = 'a' * 200000 + 'b' %}", "{% set x = a.split(b) %}"},
+      {"{% set a = 'a' * 400000 %}{% set b = 'a' * 200000 + 'b' %}",
+       "{% set x = a | replace(b, '') %}"},
+      {"{% set a = 'b' * 1000000 %}{% set b = 'a' * 1000000 + 'b' %}", "{% set x = a | trim(b) %}"},
+      {"{% set a = 'x' * 10000000 %}", "{% set x = a % () %}"},
+      {"{% set a = 'x' %}{% set b = ('y',) * 1000000 %}", "{% set x = a.startswith(b) %}"},
+      {"{% set d = {'K' * 1000000: 1} %}", "{% set x = d | dictsort %}"},
+      {"{% set d = {" + members + "} %}{% set c = {" + members + "} %}", "{% set x = d == c %}"},
+      {"{% set d = {" + members + "} %}", "{% set x = dict(d) %}"},
+      {"{% set s = ['x' * 1000000, ':'] %}", "{% set x = ([1] * 60) | tojson(separators=s) %}"},
+      {"{% set n = namespace(s='x' * 1000000) %}", "{% set x = [n] | sort(attribute='s') %}"},
+      {"{% set p = 'x' * 1000000 %}", "{% set x = ([{}] * 60) | map(attribute=p) | list %}"},
+      {"", "{% macro m(" + parameters + ") %}{% endmacro %}"},
+      {"{% set k = ['x' * 1000000] %}{% set n = namespace(l=[]) %}",
+       "{% set n.l = n.l + [1[k]] %}"},
+  };
+  for (const auto& [once, step] : sources) {
+    const auto start = std::chrono::steady_clock::now();
+    const Result<std::string> text =
+        render(once + "{% for i in range(100000) %}{% for j in range(100000) %}" + step +
+               "{% endfor %}{% endfor %}");
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(text.status().code(), Code::kExhausted) << text.status().message();
+    EXPECT_LT(text.status().message().size(), 400u) << text.status().message();
+    EXPECT_LT(taken.count(), 20.0) << step.substr(0, 80);
+  }
+}
+
+TEST(HostileTemplate, FindingIsWhatTheStandardFinds) {
+  Rng rng(3);
+  for (int round = 0; round < 20000; ++round) {
+    std::string text(rng.below(14), 'a'), part(rng.below(6), 'a');
+    for (char& c : text) c = "ab"[rng.below(2)];
+    for (char& c : part) c = "ab"[rng.below(2)];
+    const size_t from = rng.below(text.size() + 2);
+    EXPECT_EQ(chat::find_text(text, part, from), text.find(part, from)) << text << " " << part;
+    EXPECT_EQ(chat::rfind_text(text, part), text.rfind(part)) << text << " " << part;
   }
 }
 
