@@ -131,6 +131,37 @@ TEST(EveryCodec, AnswersAQueryAsIfItWereAlone) {
   });
 }
 
+// The same pages, rows, scores and sums, to the bit, on every instruction set of this machine.
+TEST(EveryCodec, IsTheSameOnEveryInstructionSet) {
+  constexpr int kFewDims[] = {80, 128};
+  const auto same = [](const void* a, const void* b, size_t bytes) {
+    return std::memcmp(a, b, bytes) == 0;
+  };
+  for_every_codec(
+      [&](const Bound& bound) {
+        const Rows& rows = gaussian_rows(bound.dim, kTestSeed);
+        const bool key = bound.side == Side::kKey;
+        const auto answer = [&](const Bound& b, const AlignedArray<std::byte>& page) {
+          return key ? scores_of(b, page, queries_for(b.dim, kTestSeed + 1))
+                     : sums_of(b, page, probabilities(kTestSeed + 2));
+        };
+        const auto page = bound.encode(rows);
+        const Rows decoded = bound.decode(page), answered = answer(bound, page);
+        for (const Isa isa : supported_isas()) {
+          const FormatInfo& info = bound.definition->info;
+          const Bound other{bound.definition, bound.side, bound.dim,
+                            std::move(bind_for_test(info, bound.side, bound.dim, isa)).value()};
+          const auto its_page = other.encode(rows);
+          ASSERT_TRUE(same(its_page.data(), page.data(), page.size())) << isa_name(isa);
+          ASSERT_TRUE(same(other.decode(page).data(), decoded.data(), decoded.size() * 4))
+              << isa_name(isa);
+          ASSERT_TRUE(same(answer(other, page).data(), answered.data(), answered.size() * 4))
+              << isa_name(isa);
+        }
+      },
+      kFewDims);
+}
+
 TEST(EveryCodec, GivesFiniteScoresAndSumsForHugeRows) {
   for_every_codec([](const Bound& bound) {
     Rng rng(kTestSeed);

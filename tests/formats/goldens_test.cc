@@ -72,11 +72,11 @@ TEST(CaseB5_Fp8, EveryFiniteCodeComesBackAndNoNumberBecomesNaN) {
       EXPECT_EQ(E5m2::encode(e5m2), code);
     }
   }
-  for (const float huge : {448.0f, 449.0f, 465.0f, 1e9f, 3.4e38f, INFINITY}) {
+  for (const float huge : {448.0f, 449.0f, 464.0f, 465.0f, 1e9f, 3.4e38f, INFINITY}) {
     EXPECT_EQ(E4m3::encode(huge), 0x7e);
     EXPECT_EQ(E4m3::encode(-huge), 0xfe);
   }
-  for (const float huge : {57344.0f, 57345.0f, 61440.0f, 3.4e38f, INFINITY}) {
+  for (const float huge : {57344.0f, 57345.0f, 61439.0f, 61440.0f, 3.4e38f, INFINITY}) {
     EXPECT_EQ(E5m2::encode(huge), 0x7b);
     EXPECT_EQ(E5m2::encode(-huge), 0xfb);
   }
@@ -89,19 +89,36 @@ struct Agreement {
   double worst_steps = 0;
 };
 
-Agreement compare(const std::string& format, const std::string& golden, int levels) {
+// The places of the test tensor that share a grid.
+using Runs = std::vector<std::vector<size_t>>;
+constexpr size_t kTensorDim = 128;
+Runs token_groups(size_t group) {
+  Runs runs(kPageTokens * kTensorDim / group);
+  for (size_t i = 0; i < kPageTokens * kTensorDim; ++i) runs[i / group].push_back(i);
+  return runs;
+}
+Runs channels() {
+  Runs runs(kTensorDim);
+  for (size_t i = 0; i < kPageTokens * kTensorDim; ++i) runs[i % kTensorDim].push_back(i);
+  return runs;
+}
+
+Agreement compare(const std::string& format, Side side, const Rows& theirs, const Runs& runs,
+                  int levels) {
   const Rows x = read_tensor("tensor.txt");
-  const Rows theirs = read_tensor(golden);
-  auto codec = bind_for_test(**find_format(format), Side::kValue, 128);
-  const Bound bound{nullptr, Side::kValue, 128, std::move(codec).value()};
+  auto codec = bind_for_test(**find_format(format), side, kTensorDim);
+  const Bound bound{nullptr, side, kTensorDim, std::move(codec).value()};
   const Rows ours = bound.round_trip(x);
   Agreement agreement;
-  for (size_t g = 0; g < x.size(); g += 64) {
-    const auto group = x.begin() + static_cast<std::ptrdiff_t>(g);
-    const auto [low, high] = std::minmax_element(group, group + 64);
-    const float step = (*high - *low) / static_cast<float>(levels);
-    const float rounding = std::max(std::fabs(*low), std::fabs(*high)) * 0x1p-10f;
-    for (size_t i = g; i < g + 64; ++i) {
+  for (const std::vector<size_t>& run : runs) {
+    float low = x[run[0]], high = x[run[0]];
+    for (const size_t i : run) {
+      low = std::min(low, x[i]);
+      high = std::max(high, x[i]);
+    }
+    const float step = (high - low) / static_cast<float>(levels);
+    const float rounding = std::max(std::fabs(low), std::fabs(high)) * 0x1p-10f;
+    for (const size_t i : run) {
       const float difference = std::fabs(ours[i] - theirs[i]);
       if (difference <= rounding) {
         agreement.equal += 1.0 / static_cast<double>(x.size());
@@ -114,21 +131,62 @@ Agreement compare(const std::string& format, const std::string& golden, int leve
   return agreement;
 }
 
+// The finer the grid, the more values lie where the rounding of a zero point carries them to the
+// neighbouring code: 3 % at 8 bits.
+void expect_equal_to_rounding(const std::string& format, const Agreement& agreement, int levels) {
+  EXPECT_GE(agreement.equal, levels < 255 ? 0.99 : 0.96) << format;
+  EXPECT_LE(agreement.worst_steps, 1.0) << format;
+}
+
 TEST(FeatureF7_QuantizedCache, GroupsEqualQuanto) {
   for (const auto& [format, golden, levels] :
        {std::tuple{"int4_g64_z", "quanto4_g64.txt", 15}, {"int2_g64_z", "quanto2_g64.txt", 3}}) {
-    const Agreement agreement = compare(format, golden, levels);
-    EXPECT_GE(agreement.equal, 0.99) << format;
-    EXPECT_LE(agreement.worst_steps, 1.0) << format;
+    expect_equal_to_rounding(
+        format, compare(format, Side::kValue, read_tensor(golden), token_groups(64), levels),
+        levels);
   }
 }
 
 TEST(FeatureF7_QuantizedCache, GroupsEqualHqq) {
   for (const auto& [format, golden, levels] :
        {std::tuple{"int4_g64_z_hqq", "hqq4_g64.txt", 15}, {"int2_g64_z_hqq", "hqq2_g64.txt", 3}}) {
-    const Agreement agreement = compare(format, golden, levels);
-    EXPECT_GE(agreement.equal, 0.99) << format;
-    EXPECT_LE(agreement.worst_steps, 1.0) << format;
+    expect_equal_to_rounding(
+        format, compare(format, Side::kValue, read_tensor(golden), token_groups(64), levels),
+        levels);
+  }
+}
+
+// KIVI's published formula, in double: code = round((x - min) / s) with s = (max - min) / (2^b -
+// 1), keys over a channel's tokens and values over a token's channels.
+Rows kivi(const Rows& x, const Runs& runs, int levels) {
+  Rows out(x.size());
+  for (const std::vector<size_t>& run : runs) {
+    double low = double{x[run[0]]}, high = low;
+    for (const size_t i : run) {
+      low = std::min(low, double{x[i]});
+      high = std::max(high, double{x[i]});
+    }
+    const double step = (high - low) / levels;
+    for (const size_t i : run)
+      out[i] = step == 0 ? x[i]
+                         : static_cast<float>(low + step * std::round((double{x[i]} - low) / step));
+  }
+  return out;
+}
+
+TEST(FeatureF6_Kivi, ValuesEqualThePublishedFormula) {
+  const Rows x = read_tensor("tensor.txt");
+  for (const int bits : {2, 3, 4, 8}) {
+    const std::string name = "int" + std::to_string(bits);
+    const int levels = (1 << bits) - 1;
+    for (const auto& [format, side, runs] :
+         {std::tuple{name + "_channel_z", Side::kKey, channels()},
+          {name + "_token_z", Side::kValue, token_groups(kTensorDim)},
+          {name + "_g32_z", Side::kValue, token_groups(32)},
+          {name + "_g64_z", Side::kKey, token_groups(64)}}) {
+      expect_equal_to_rounding(format, compare(format, side, kivi(x, runs, levels), runs, levels),
+                               levels);
+    }
   }
 }
 

@@ -76,6 +76,26 @@ TEST(CaseB1_Resolve, NamedFormatsFailAndPresetsStepDown) {
   EXPECT_EQ(preset->notes.size(), 2u);
 }
 
+// A preset is a default choice: on every width it steps down to something that the width can have,
+// and says so; strict allows exactly those that need no step.
+TEST(CaseB1_Resolve, EveryPresetServesEveryWidth) {
+  for (const Preset& preset : all_presets()) {
+    for (const int dim : {16, 40, 48, 80, 96, 100, 112, 192, 256}) {
+      const auto layers = plain_layers(2, dim);
+      const auto loose = resolve_formats(preset.name, "", layers, kPlain, false);
+      ASSERT_TRUE(loose.ok()) << preset.name << " " << dim << loose.status().message();
+      EXPECT_EQ(loose->notes.empty(), loose->requested == loose->effective) << preset.name;
+      EXPECT_EQ(resolve_formats(preset.name, "", layers, kPlain, true).ok(), loose->notes.empty())
+          << preset.name << " " << dim;
+      for (const Side side : {Side::kKey, Side::kValue}) {
+        const FormatPair& pair = loose->effective[1];
+        const FormatInfo& info = **find_format(side == Side::kKey ? pair.key : pair.value);
+        EXPECT_TRUE(info.exact || sealed_bits(info, side, dim).ok()) << info.name << " " << dim;
+      }
+    }
+  }
+}
+
 TEST(CaseH3_Resolve, StrictAllowsNoDifference) {
   const auto layers = plain_layers(2, 80);
   EXPECT_FALSE(resolve_formats("kivi4", "", layers, kPlain, true).ok());
