@@ -21,9 +21,13 @@ struct Finished {
 class EngineTest : public testing::Test {
  protected:
   void open(const FormatPair& formats, EngineOptions options = {}, toy::ToyOptions toy = {}) {
-    engine_.reset();
     model_ = std::make_unique<toy::ToyModel>(toy);
-    auto cache = KvCache::create(toy::cache_options(*model_, formats), threads_);
+    open_cache(toy::cache_options(*model_, formats), options);
+  }
+  // The same on a cache of other options.
+  void open_cache(const CacheOptions& cache_options, EngineOptions options = {}) {
+    engine_.reset();
+    auto cache = KvCache::create(cache_options, threads_);
     ASSERT_TRUE(cache.ok()) << cache.status().message();
     cache_ = std::move(*cache);
     engine_ = std::make_unique<Engine>(*model_, *cache_, options);
@@ -118,12 +122,14 @@ TEST_F(EngineTest, CaseC9_AFullContextEndsWithLength) {
   for (const FormatInfo& format : all_formats()) {
     if (!format.for_keys || format.scale_source == ScaleSource::kGiven) continue;
     if (!sealed_bits(format, Side::kKey, toy::kDim).ok()) continue;
-    open({format.name, "bf16"}, {.chunk = 64, .context = 100});
-    const Finished f = alone(request_of(90, 3, 40));
-    EXPECT_EQ(f.finish, FinishReason::kLength) << format.name << ": " << f.status.message();
-    EXPECT_EQ(f.tokens.size(), 11u)
-        << format.name << ": ten that the cache takes, one that needs no place";
-    EXPECT_EQ(alone(request_of(20, 4, 3)).tokens.size(), 3u) << "the engine lives on";
+    for (const int window : {0, 40}) {
+      open({format.name, "bf16"}, {.chunk = 64, .context = 100}, {.window = window});
+      const Finished f = alone(request_of(90, 3, 40));
+      EXPECT_EQ(f.finish, FinishReason::kLength) << format.name << ": " << f.status.message();
+      EXPECT_EQ(f.tokens.size(), 11u)
+          << format.name << ": ten that the cache takes, one that needs no place";
+      EXPECT_EQ(alone(request_of(20, 4, 3)).tokens.size(), 3u) << "the engine lives on";
+    }
   }
 }
 
@@ -136,10 +142,46 @@ TEST_F(EngineTest, CaseC9_APromptAsLongAsTheContextStillGivesOneToken) {
 
 TEST_F(EngineTest, CaseD1_APromptThatCannotFitIsRefusedWithBothNumbers) {
   open({"bf16", "bf16"}, {.context = 64});
+  EXPECT_EQ(alone(request_of(63, 3, 10000)).tokens.size(), 2u) << "cut at the context";
+  EXPECT_EQ(alone(request_of(64, 3, 1)).tokens.size(), 1u);
+  EXPECT_EQ(engine_->submit(request_of(64, 3, 0)).status().code(), Code::kInvalidArgument);
   const Status status = engine_->submit(request_of(65, 3)).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find("65"), std::string::npos);
   EXPECT_NE(status.message().find("64"), std::string::npos);
+  EXPECT_EQ(alone(request_of(5, 1, 3)).tokens.size(), 3u) << "a small one is answered after it";
+}
+
+// A pool of 200 tokens: what needs more ends at once with the numbers, while it is read or while it
+// is answered, and neither waits nor takes another request with it.
+TEST_F(EngineTest, CaseD1_WhatThePoolCannotHoldEndsWithTheNumbers) {
+  for (const FormatPair& formats : {FormatPair{"bf16", "bf16"}, {"int8_token", "int8_token"}}) {
+    open(formats);
+    CacheOptions options = toy::cache_options(*model_, formats);
+    const int64_t length[] = {200};
+    options.max_bytes = plan_cache(options, length)->total_bytes();
+    open_cache(options, {.chunk = 64});
+    EXPECT_EQ(alone(request_of(150, 3, 5)).tokens.size(), 5u);
+    const Finished too_long = alone(request_of(300, 3, 5));
+    EXPECT_EQ(too_long.finish, FinishReason::kFailed);
+    EXPECT_EQ(too_long.status.code(), Code::kExhausted);
+    EXPECT_NE(too_long.status.message().find(std::to_string(options.max_bytes)), std::string::npos)
+        << too_long.status.message();
+    EXPECT_EQ(cache_->usage().live_bytes, 0u);
+
+    const int64_t both[] = {200, 64};  // as pages: room for 256 tokens and 64
+    options.max_bytes = plan_cache(options, both)->total_bytes();
+    open_cache(options, {.chunk = 64});
+    const Finished alone_small = alone(request_of(5, 1, 55));
+    const RequestId grows = submit(request_of(220, 3, 10000));
+    const RequestId small = submit(request_of(5, 1, 55));
+    std::map<RequestId, Finished> done = drain();
+    EXPECT_EQ(done.at(small).tokens, alone_small.tokens) << done.at(small).status.message();
+    EXPECT_EQ(done.at(grows).status.code(), Code::kExhausted);
+    EXPECT_NEAR(static_cast<double>(done.at(grows).tokens.size()), 36.5, 0.5) << "what fitted";
+    EXPECT_EQ(cache_->usage().live_bytes, 0u);
+    EXPECT_EQ(alone(request_of(5, 1, 3)).tokens.size(), 3u);
+  }
 }
 
 TEST_F(EngineTest, CaseD6_BadRequestsAreRefusedAndTheNextOneRuns) {
@@ -197,13 +239,56 @@ TEST_F(EngineTest, ASessionWhoseHistoryChangedKeepsTheCommonPrefix) {
   EXPECT_LE(cached, 70);
 }
 
-TEST_F(EngineTest, CaseC2_ASessionAskedTheSameAgainComputesItsLastToken) {
-  open({"bf16", "bf16"});
-  const SessionId session = engine_->open_session();
-  GenerationRequest request = request_of(128, 1, 4);
-  request.session = session;
-  const Finished first = alone(request);
-  EXPECT_EQ(alone(request).tokens, first.tokens);
+// Prompts around the ends of pages, asked three times in one session and twice at once in two more:
+// always the answer of a fresh cache. The last token is computed again each time, and where its
+// page is sealed, that page.
+TEST_F(EngineTest, CaseC1_CaseC2_ARepeatedPromptGivesTheSameAnswer) {
+  for (const FormatPair& formats :
+       {FormatPair{"bf16", "bf16"}, {"int8_token", "int8_token"}, {"int4_channel_z", "fp8_e4m3"}}) {
+    for (const size_t tokens : {63, 64, 65, 127, 128, 129}) {
+      open(formats);
+      open_cache(toy::cache_options(*model_, formats, 0));
+      GenerationRequest request = request_of(tokens, 1, 4);
+      const Finished fresh = alone(request);
+      const SessionId session = engine_->open_session();
+      for (int time = 0; time < 3; ++time) {
+        request.session = session;
+        const RequestId id = submit(request);
+        EXPECT_EQ(drain().at(id).tokens, fresh.tokens) << formats.name() << " " << tokens;
+        const int64_t kept = static_cast<int64_t>(tokens) - 1;
+        // The prompt and three tokens of its answer were there.
+        const bool sealed =
+            formats.key != "bf16" && kept / 64 * 64 + 64 <= static_cast<int64_t>(tokens) + 3;
+        const int64_t expected = time == 0 ? 0 : sealed ? kept / 64 * 64 : kept;
+        EXPECT_EQ(engine_->take_stats(id)->cached_tokens, expected) << formats.name() << tokens;
+      }
+      std::vector<RequestId> twice;
+      for (int i = 0; i < 2; ++i) {
+        request.session = engine_->open_session();
+        twice.push_back(submit(request));
+      }
+      const std::map<RequestId, Finished> done = drain();
+      for (const RequestId id : twice) EXPECT_EQ(done.at(id).tokens, fresh.tokens);
+    }
+  }
+}
+
+// Two prompts with a common beginning of two pages, in one session: the second finds it.
+TEST_F(EngineTest, CaseC1_ACommonBeginningIsFoundInEveryFormat) {
+  for (const FormatInfo& format : all_formats()) {
+    if (format.scale_source == ScaleSource::kGiven || format.layout != format.name) continue;
+    if (!sealed_bits(format, Side::kKey, toy::kDim).ok()) continue;
+    open({format.name, format.name}, {}, {.window = 200});
+    open_cache(toy::cache_options(*model_, {format.name, format.name}, 0));
+    GenerationRequest first = request_of(150, 1, 3), second = first;
+    for (size_t i = 128; i < 150; ++i) second.prompt[i] ^= 1;
+    const Finished cold = alone(second);
+    first.session = second.session = engine_->open_session();
+    alone(first);
+    const RequestId id = submit(second);
+    EXPECT_EQ(drain().at(id).tokens, cold.tokens) << format.name;
+    EXPECT_EQ(engine_->take_stats(id)->cached_tokens, 128) << format.name;
+  }
 }
 
 TEST_F(EngineTest, StopStringsEndTheAnswerAcrossTokens) {
