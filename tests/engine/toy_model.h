@@ -1,4 +1,4 @@
-// A small model whose answers really depend on the cache: two layers of attention over hashed
+// A small model whose answers really depend on the cache: layers of attention over hashed
 // projections, and a tokenizer of bytes. It computes every row alone in float, so whatever differs
 // between two runs comes from the cache.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace kvant::toy {
 
-inline constexpr int kHidden = 64, kHeads = 4, kKvHeads = 2, kDim = 32, kLayers = 2;
+inline constexpr int kHidden = 64, kHeads = 4, kKvHeads = 2, kDim = 32;
 inline constexpr int kVocab = 258, kBos = 256, kEnd = 257;
 
 // Ids 0 to 255 are bytes. Like real tokenizers with byte fallback: bytes that don't make a
@@ -82,10 +82,12 @@ class ByteTokenizer : public Tokenizer {
 
 struct ToyOptions {
   int64_t max_positions = 4096;
-  int window = 0;         // of layer 0
-  float sharpness = 1;    // of the logits
-  int damaged_head = -1;  // this query head's output is wrong...
-  float damage_rate = 0;  // ... at this share of positions, when the cache isn't bf16
+  int layers = 2;
+  std::vector<int> biased_layers = {};  // their K has a huge constant on three channels
+  int window = 0;                       // of layer 0
+  float sharpness = 1;                  // of the logits
+  int damaged_head = -1;                // this query head's output is wrong...
+  float damage_rate = 0;                // ... at this share of positions, when the cache isn't bf16
 };
 
 class ToyModel : public Model {
@@ -93,12 +95,12 @@ class ToyModel : public Model {
   explicit ToyModel(ToyOptions options = {}) : options_(options) {
     info_.name = "toy";
     info_.architecture = "toy";
-    info_.num_layers = kLayers;
+    info_.num_layers = options.layers;
     info_.hidden_size = kHidden;
     info_.num_query_heads = kHeads;
     info_.vocab_size = kVocab;
     info_.max_positions = options.max_positions;
-    for (int l = 0; l < kLayers; ++l) {
+    for (int l = 0; l < options.layers; ++l) {
       CacheLayer layer;
       layer.num_kv_heads = kKvHeads;
       layer.key_dim = layer.value_dim = kDim;
@@ -107,7 +109,7 @@ class ToyModel : public Model {
       info_.layer_shapes.push_back({kKvHeads, kDim, kDim, layer.window, true});
     }
     embedding_ = random(kVocab * kHidden, 1, 1);
-    for (int l = 0; l < kLayers; ++l) {
+    for (int l = 0; l < options.layers; ++l) {
       const auto seed = static_cast<uint64_t>(10 * (l + 1));
       const float scale = 1 / std::sqrt(static_cast<float>(kHidden));
       wq_.push_back(random(kHeads * kDim * kHidden, seed, 2 * scale));
@@ -183,13 +185,14 @@ class ToyModel : public Model {
     const size_t n = positions.size();
     std::vector<float> q(n * kHeads * kDim), k(n * kKvHeads * kDim), v(k.size()), out(q.size()),
         y(kHidden);
-    for (size_t l = 0; l < kLayers; ++l) {
+    for (size_t l = 0; l < wq_.size(); ++l) {
       for (size_t i = 0; i < n; ++i) {
         multiply(wq_[l], &x[i * kHidden], kHeads * kDim, kHidden, &q[i * kHeads * kDim]);
         multiply(wk_[l], &x[i * kHidden], kKvHeads * kDim, kHidden, &k[i * kKvHeads * kDim]);
         multiply(wv_[l], &x[i * kHidden], kKvHeads * kDim, kHidden, &v[i * kKvHeads * kDim]);
       }
       const int layer = static_cast<int>(l);
+      bias(layer, k);
       KVANT_TRY(cache.append(layer, k.data(), v.data()));
       AttentionParams params;
       params.num_query_heads = kHeads;
@@ -202,6 +205,13 @@ class ToyModel : public Model {
       }
     }
     return {};
+  }
+  void bias(int layer, std::vector<float>& k) const {
+    const std::vector<int>& biased = options_.biased_layers;
+    if (std::find(biased.begin(), biased.end(), layer) == biased.end()) return;
+    for (size_t row = 0; row < k.size(); row += kDim) {
+      for (const size_t channel : {3, 11, 30}) k[row + channel] += 500;
+    }
   }
   void damage(const KvCache& cache, int layer, int64_t position, float* out) const {
     if (options_.damaged_head < 0 || layer != 0 || cache.options().layers[0].formats.key == "bf16")

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "engine/toy_model.h"
 #include "evaluate/recommend.h"
 
@@ -54,6 +56,20 @@ TEST_F(LockstepTest, CaseF5_TheQuantizedCacheIsReallyRead) {
       run({kInt2}, 512, {}, 512)[0];  // all of it a sink: nothing is sealed
   EXPECT_EQ(kept.sealed_read_share, 0);
   EXPECT_EQ(kept.kld.max, 0.0);
+}
+
+// A scale eight times too large leaves three bits less: it can only show if the pages are read.
+TEST_F(LockstepTest, CaseF5_ABrokenScaleShows) {
+  std::vector<EvaluatedRun> runs;
+  for (const float scale : {0.15f, 8 * 0.15f}) {
+    CacheOptions options = toy::cache_options(*model_, {"int8_tensor", "int8_tensor"});
+    for (CacheLayer& layer : options.layers) layer.key_scale = layer.value_scale = scale;
+    runs.push_back({"scale", options});
+  }
+  const auto r = evaluate(*model_, threads_, toy::random_tokens(512, 5), runs, {}).value();
+  EXPECT_GT(r[1].kld.mean, 20 * r[0].kld.mean);
+  EXPECT_GT(std::fabs(r[1].nll_change.mean), 2 * std::fabs(r[0].nll_change.mean));
+  EXPECT_GT(r[1].sealed_read_share, 0.3);
 }
 
 TEST_F(LockstepTest, TheChunkDoesNotChangeOneBit) {
