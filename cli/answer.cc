@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "cli/cache_size.h"
+#include "cli/output.h"
 #include "cli/terminal.h"
 
 namespace kvant::cli {
@@ -27,8 +29,7 @@ GenerationRequest make_request(const Settings& s, std::vector<int32_t> prompt) {
   return request;
 }
 
-Result<Answer> run_request(Engine& engine, GenerationRequest request,
-                           const std::function<void(std::string_view)>& show,
+Result<Answer> run_request(Engine& engine, GenerationRequest request, Show show,
                            const std::function<bool()>& cancelled) {
   Answer answer;
   KVANT_ASSIGN(const RequestId id, engine.submit(std::move(request)));
@@ -42,29 +43,26 @@ Result<Answer> run_request(Engine& engine, GenerationRequest request,
       if (event.token) answer.tokens.push_back(*event.token);
       answer.text += event.text;
       answer.finish = event.finish;
-      show(event.text);
+      if (show == Show::kYes) KVANT_TRY(write_text("-", event.text));
     }
   }
+  if (show == Show::kYes) KVANT_TRY(write_text("-", "\n"));
   answer.stats = engine.take_stats(id).value_or(RequestStats{});
   return answer;
 }
 
-std::string describe(const Answer& answer, const CacheUsage& usage) {
+std::string describe(const Answer& answer, const CacheUsage& usage, bool seals) {
   const RequestStats& s = answer.stats;
-  std::string out = fmt::format("prompt {} tokens", s.prompt_tokens);
+  std::string out = fmt::format("prompt {}", counted(s.prompt_tokens, "token"));
   if (s.cached_tokens > 0) out += fmt::format(", {} of them cached", s.cached_tokens);
   out +=
-      fmt::format(", at {:.0f} tok/s; {} new tokens",
+      fmt::format(", at {:.0f} tok/s; {}",
                   rate(static_cast<double>(s.prompt_tokens - s.cached_tokens), s.prefill_seconds),
-                  s.new_tokens);
+                  counted(s.new_tokens, "new token"));
   if (s.new_tokens > 1)
     out += fmt::format(" at {:.1f} tok/s",
                        rate(static_cast<double>(s.new_tokens - 1), s.decode_seconds));
-  out += fmt::format("; cache {}", human_bytes(static_cast<double>(usage.live_bytes)));
-  if (usage.ideal_bytes > 0) {
-    out += fmt::format(", {:.2f} bits per element", 16 * static_cast<double>(usage.live_bytes) /
-                                                        static_cast<double>(usage.ideal_bytes));
-  }
+  out += fmt::format("; cache {}", describe_size(usage, seals));
   out += fmt::format("; ended by {}", answer.finish == FinishReason::kRunning
                                           ? "the user"
                                           : finish_reason_name(answer.finish));

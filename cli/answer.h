@@ -21,14 +21,16 @@ struct Answer {
 // Sampling, length and stops of a request, from the settings.
 GenerationRequest make_request(const Settings& settings, std::vector<int32_t> prompt);
 
+// Whether the answer goes to the standard output while it is written.
+enum class Show : uint8_t { kNo, kYes };
+
 // Runs steps until the request ends or `cancelled` answers true. The status of a request that
-// failed.
-Result<Answer> run_request(Engine& engine, GenerationRequest request,
-                           const std::function<void(std::string_view)>& show,
+// failed; io where the output can't take the answer.
+Result<Answer> run_request(Engine& engine, GenerationRequest request, Show show,
                            const std::function<bool()>& cancelled);
 
 // "prompt 12 tokens at 340 tok/s; 48 tokens at 60 tok/s; cache 1.2 MB, 8.6 bits per element; ended
-// by stop".
-std::string describe(const Answer& answer, const CacheUsage& usage);
+// by stop". `seals`: the cache's formats do.
+std::string describe(const Answer& answer, const CacheUsage& usage, bool seals);
 
 }  // namespace kvant::cli

@@ -14,9 +14,8 @@ namespace kvant::cli {
 namespace {
 
 Result<std::vector<FormatPair>> bench_pairs(const Settings& settings) {
-  KVANT_ASSIGN(const std::vector<std::string> names, split_formats(settings.kv));
   std::vector<FormatPair> pairs;
-  for (const std::string& name : names) {
+  for (const std::string& name : split_items(settings.kv)) {
     KVANT_ASSIGN(FormatPair pair, parse_format_pair(name, ModelTraits{}));
     KVANT_ASSIGN(const FormatInfo* key, find_format(pair.key));
     KVANT_ASSIGN(const FormatInfo* value, find_format(pair.value));
@@ -101,13 +100,13 @@ Status run_bench(const Invocation& in) {
     KVANT_ASSIGN(report, bench_attention(shape, pairs, !s.no_peers, static_cast<int>(s.repeats),
                                          threads, [&](double share) { progress.update(share); }));
   }
-  KVANT_ASSIGN(const std::vector<std::string> names, split_formats(s.kv));
-  name_rows(report, names);
-  fmt::print(stderr,
-             "attention of {} queries, {} heads on {} KV heads of {} channels, {} tokens cached; "
-             "{} threads, {}; memory reads {}/s\n",
-             s.queries, s.heads, s.kv_heads, s.dim, s.tokens, threads.num_threads(),
-             isa_name(active_isa()), human_bytes(report.bandwidth));
+  name_rows(report, split_items(s.kv));
+  fmt::print(
+      stderr,
+      "attention of {}, {} on {} of {} channels, {} tokens cached; {}, {}; memory reads {}/s\n",
+      counted(s.queries, "query token"), counted(s.heads, "head"), counted(s.kv_heads, "KV head"),
+      s.dim, s.tokens, counted(threads.num_threads(), "thread"), isa_name(active_isa()),
+      human_bytes(report.bandwidth));
   if (!report.notes.empty()) fmt::print(stderr, "note     {}\n", report.notes);
   if (!s.json.empty())
     KVANT_TRY(write_json(s.json, report_json(in, report, pairs, threads.num_threads())));

@@ -9,6 +9,7 @@
 
 #include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/memory.h"
 #include "cli/open_model.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
@@ -51,7 +52,7 @@ class Chat {
       fmt::print(
           stderr,
           "Type a message; /reset starts anew, /exit (or Ctrl-D) ends, Ctrl-C ends an answer.\n");
-    for (std::string line; prompt(), std::getline(std::cin, line);) {
+    for (std::string line; prompt(), read_line(line);) {
       if (line.empty()) continue;
       if (line == "/exit" || line == "/quit") break;
       if (line == "/reset") {
@@ -65,6 +66,17 @@ class Chat {
   }
 
  private:
+  // One line without its end, be it LF or CR LF, and without the byte order mark that some editors
+  // put before the first.
+  bool read_line(std::string& line) {
+    constexpr std::string_view kMark = "\xef\xbb\xbf";
+    if (!std::getline(std::cin, line)) return false;
+    if (line.ends_with('\r')) line.pop_back();
+    if (first_line_ && line.starts_with(kMark)) line.erase(0, kMark.size());
+    first_line_ = false;
+    return true;
+  }
+
   void prompt() const {
     if (terminal_) fmt::print(stderr, "{}", paint("> ", Color::kGreen, has_colors(stderr)));
   }
@@ -88,18 +100,12 @@ class Chat {
     GenerationRequest request = make_request(in_.settings, std::move(tokens));
     request.session = session_;
     const InterruptScope scope;
-    KVANT_ASSIGN(const Answer answer, run_request(
-                                          engine_, std::move(request),
-                                          [](std::string_view text) {
-                                            fmt::print("{}", text);
-                                            std::fflush(stdout);
-                                          },
-                                          [] { return interrupted != 0; }));
-    fmt::print("\n");
-    std::fflush(stdout);
+    KVANT_ASSIGN(const Answer answer, run_request(engine_, std::move(request), Show::kYes,
+                                                  [] { return interrupted != 0; }));
     messages_.push_back({"assistant", answer.text});
     fmt::print(stderr, "{}\n",
-               paint(describe(answer, cache_.usage()), Color::kDim, has_colors(stderr)));
+               paint(describe(answer, cache_.usage(), open_.caches.front().seals()), Color::kDim,
+                     has_colors(stderr)));
     return {};
   }
 
@@ -107,6 +113,7 @@ class Chat {
   const OpenModel& open_;
   KvCache& cache_;
   const bool terminal_;
+  bool first_line_ = true;
   Engine engine_;
   SessionId session_ = 0;
   std::vector<ChatMessage> messages_;
@@ -115,16 +122,19 @@ class Chat {
 }  // namespace
 
 Status run_chat(const Invocation& in) {
-  KVANT_ASSIGN(const OpenModel open, open_model(in));
+  KVANT_ASSIGN(OpenModel open, open_model(in, {{in.settings.kv}, false, in.settings.context}));
   if (open.model->tokenizer().chat_template().empty()) {
     return unsupported(
         fmt::format("{} has no chat template; kvant generate takes a plain prompt", in.model));
   }
-  KVANT_ASSIGN(const CachePlanChoice choice,
-               choose_cache(in.settings, in.settings.kv, open.model->info()));
-  announce(in, open, {&choice, 1});
-  KVANT_ASSIGN(const std::unique_ptr<KvCache> cache,
-               KvCache::create(choice.options, *open.threads));
+  announce(in, open);
+  // Nobody knows how long a conversation gets: the cache refuses to outgrow the memory.
+  CacheOptions options = open.caches.front().options;
+  options.max_bytes = available_memory();
+  in.memory->add(fmt::format("a conversation cached in {}", in.settings.kv),
+                 static_cast<double>(options.max_bytes),
+                 "/reset, or fewer bits in --kv, take less");
+  KVANT_ASSIGN(const std::unique_ptr<KvCache> cache, KvCache::create(options, *open.threads));
   return Chat(in, open, *cache).run();
 }
 

@@ -12,15 +12,18 @@
 
 namespace kvant::cli {
 
+class MemoryBudget;
+
 struct Invocation {
-  std::string model;  // the positional argument: a model's path, or what a bench times
+  std::string model;  // the positional argument: a model's path, or another word
   Settings settings;
+  MemoryBudget* memory = nullptr;  // where a command enters what it takes; main() reads it
 };
 
 struct Command {
   std::string_view name;
   std::string_view section;     // heading in `kvant --help`
-  std::string_view positional;  // "MODEL", "WHAT", or "" for none
+  std::string_view positional;  // "MODEL", "WHAT", "[WORD]" if it may be left out, or "" for none
   std::string_view summary;     // one line
   std::string_view about;       // the paragraph of `kvant NAME --help`
   std::string_view example;     // one or more whole command lines

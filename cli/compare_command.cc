@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "cli/cache_size.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 #include "evaluate/lockstep.h"
 #include "evaluate/recommend.h"
 
@@ -74,29 +76,26 @@ struct Row {
     return elements > 0 ? (key.*field * key.elements + value.*field * value.elements) / elements
                         : 0;
   }
-  bool exact() const {
-    const auto is = [](const std::string& name) {
-      const Result<const FormatInfo*> f = find_format(name);
-      return f.ok() && (*f)->exact;
-    };
-    return is(pair.key) && is(pair.value);
+  // Effective bits of both; nothing where the run was too short to say.
+  std::optional<double> effective() const { return effective_bits(result.usage, choice.seals()); }
+  std::optional<double> effective_or_none(const SideBits& side) const {
+    return effective() ? std::optional(effective(side)) : std::nullopt;
   }
 };
 
-Json optional_number(std::optional<double> x) { return x ? Json(*x) : Json(); }
-
-Json row_json(const Row& row) {
+Json row_json(const Row& row, const Settings& settings) {
   const EvaluationResult& r = row.result;
+  const auto speed = [&](double x) { return settings.no_speed ? Json() : Json(x); };
   Json out = {{"format", row.choice.name},
               {"k_format", row.pair.key},
               {"v_format", row.pair.value},
               {"nominal_bits", row.both(&SideBits::nominal)},
               {"sealed_bits", row.both(&SideBits::sealed)},
-              {"effective_bits", r.effective_bits},
+              {"effective_bits", optional_json(row.effective())},
               {"bytes_per_token", row.key.bytes_per_token + row.value.bytes_per_token},
               {"cache_bytes", r.usage.live_bytes},
-              {"prefill_tok_s", r.prefill_tok_s},
-              {"decode_tok_s", optional_number(r.decode_tok_s)},
+              {"prefill_tok_s", speed(r.prefill_tok_s)},
+              {"decode_tok_s", optional_json(r.decode_tok_s)},
               {"perplexity", r.perplexity},
               {"kld", r.kld.mean},
               {"kld_p99", r.kld.p99},
@@ -105,8 +104,8 @@ Json row_json(const Row& row) {
               {"v_nominal_bits", row.value.nominal},
               {"k_sealed_bits", row.key.sealed},
               {"v_sealed_bits", row.value.sealed},
-              {"k_effective_bits", row.effective(row.key)},
-              {"v_effective_bits", row.effective(row.value)},
+              {"k_effective_bits", optional_json(row.effective_or_none(row.key))},
+              {"v_effective_bits", optional_json(row.effective_or_none(row.value))},
               {"kld_max", r.kld.max},
               {"kld_error", r.kld.standard_error},
               {"top1_error", r.top1_error},
@@ -119,15 +118,15 @@ Json row_json(const Row& row) {
               {"exact_bytes", r.usage.exact_bytes},
               {"reserved_bytes", r.usage.reserved_bytes},
               {"workspace_bytes", r.usage.workspace_bytes},
-              {"decode_spread", r.decode_spread}};
+              {"decode_spread", speed(r.decode_spread)}};
   out.update(formats_json(row.choice));
   return out;
 }
 
-std::string rows_csv(std::span<const Row> rows) {
+std::string rows_csv(std::span<const Row> rows, const Settings& settings) {
   std::string out;
   for (const Row& row : rows) {
-    const Json json = row_json(row);
+    const Json json = row_json(row, settings);
     std::vector<std::string> names, fields;
     for (const auto& [key, value] : json.items()) {
       if (value.is_array()) continue;  // the layers' formats are in the JSON
@@ -164,8 +163,9 @@ std::string render(std::span<const Row> rows, const Settings& settings, bool col
     table.add_row({{row.choice.name, Color::kBold},
                    {fmt::format("{:g}", row.both(&SideBits::nominal))},
                    {fmt::format("{:.2f}/{:.2f}", row.key.sealed, row.value.sealed)},
-                   {fmt::format("{:.2f} {:.2f}/{:.2f}", r.effective_bits, row.effective(row.key),
-                                row.effective(row.value))},
+                   {row.effective() ? fmt::format("{:.2f} {:.2f}/{:.2f}", *row.effective(),
+                                                  row.effective(row.key), row.effective(row.value))
+                                    : "-"},
                    {fmt::format("{:.0f}", row.key.bytes_per_token + row.value.bytes_per_token)},
                    {human_bytes(static_cast<double>(r.usage.live_bytes))},
                    {settings.no_speed ? "-" : fmt::format("{:.0f} t/s", r.prefill_tok_s)},
@@ -180,7 +180,8 @@ std::string render(std::span<const Row> rows, const Settings& settings, bool col
 }
 
 // What each name stands for, under the table.
-std::string legend(std::span<const Row> rows, int64_t context, bool colored) {
+std::string legend(std::span<const Row> rows, const WindowedText& text, const Settings& settings,
+                   bool colored) {
   std::string out;
   for (const Row& row : rows) {
     if (row.choice.name == row.pair.name()) continue;
@@ -189,9 +190,17 @@ std::string legend(std::span<const Row> rows, int64_t context, bool colored) {
   }
   const EvaluationResult& last = rows.back().result;
   out += fmt::format(
-      "{} tokens, {} scored, {:.0f} % of {}'s cache reads from sealed pages; bits are per element "
-      "of K and V\n",
-      context, last.scored_tokens, 100 * last.sealed_read_share, rows.back().choice.name);
+      "{}{}, {} scored, {:.0f} % of {}'s cache reads from sealed pages; bits are per element of K "
+      "and V\n",
+      settings.windows > 1 ? fmt::format("{} windows of ", settings.windows) : "",
+      counted(text.context, "token"), last.scored_tokens, 100 * last.sealed_read_share,
+      rows.back().choice.name);
+  const bool unsealed =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.effective(); });
+  if (unsealed)
+    out += "effective bits are - where no page was sealed: a longer --context shows them\n";
+  if (settings.windows > 1 && !settings.no_speed)
+    out += "prefill is the speed of all windows, decode that behind the last one\n";
   return paint(out, Color::kDim, colored);
 }
 
@@ -201,31 +210,35 @@ Recommendation recommend_row(std::span<const Row> rows, const Settings& settings
   for (const Row& row : rows) {
     const EvaluationResult& r = row.result;
     if (row.pair.name() == "bf16") baseline_speed = r.decode_tok_s.value_or(0);
-    candidates.push_back({row.choice.name, row.exact(), r.effective_bits, r.kld.mean, r.kld.p99,
-                          r.top1, r.decode_tok_s.value_or(0), r.sealed_read_share});
+    // Before any page is sealed a format's cache is as large as BF16's; what it is for are its
+    // sealed bits.
+    const double bits = row.effective().value_or(row.both(&SideBits::sealed));
+    candidates.push_back({row.choice.name, !row.choice.seals(), bits, r.kld.mean, r.kld.p99, r.top1,
+                          r.decode_tok_s.value_or(0), r.sealed_read_share});
   }
   return recommend(candidates, {settings.max_kld, settings.max_kld_p99, settings.min_top1},
                    baseline_speed);
 }
 
 Result<std::vector<Row>> measure(const Invocation& in, const OpenModel& open,
-                                 std::span<const int32_t> tokens,
-                                 std::vector<CachePlanChoice> choices) {
+                                 std::span<const int32_t> tokens) {
   std::vector<EvaluatedRun> runs;
-  for (const CachePlanChoice& choice : choices) runs.push_back({choice.name, choice.options});
+  for (const CachePlanChoice& choice : open.caches) runs.push_back({choice.name, choice.options});
   EvaluationOptions options;
   options.chunk = static_cast<int>(in.settings.chunk);
   options.invariant = in.settings.invariant;
+  options.windows = in.settings.windows;
   // At a full context these tokens pass the model's last position: good enough to time, no more.
   options.decode_steps = in.settings.no_speed ? 0 : static_cast<int>(in.settings.decode_steps);
-  Progress progress(fmt::format("comparing {} formats", choices.size()));
+  Progress progress(
+      fmt::format("comparing {}", counted(static_cast<int64_t>(runs.size()), "format")));
   options.progress = [&](double share) { progress.update(share); };
   KVANT_ASSIGN(std::vector<EvaluationResult> results,
                evaluate(*open.model, *open.threads, tokens, runs, options));
   std::vector<Row> rows;
-  for (size_t i = 0; i < choices.size(); ++i) {
+  for (size_t i = 0; i < results.size(); ++i) {
     Row row;
-    row.choice = std::move(choices[i]);
+    row.choice = open.caches[i];
     row.pair = main_pair(row.choice.formats.effective);
     KVANT_ASSIGN(row.key, side_bits(row.choice.options, Side::kKey));
     KVANT_ASSIGN(row.value, side_bits(row.choice.options, Side::kValue));
@@ -238,32 +251,27 @@ Result<std::vector<Row>> measure(const Invocation& in, const OpenModel& open,
 }  // namespace
 
 Status run_compare(const Invocation& in) {
-  KVANT_ASSIGN(const std::vector<std::string> names, split_formats(in.settings.kv));
-  KVANT_ASSIGN(const TextInput input, read_text(in.settings));
-  KVANT_ASSIGN(const OpenModel open, open_model(in));
-  std::vector<CachePlanChoice> choices;
-  for (const std::string& name : names) {
-    KVANT_ASSIGN(CachePlanChoice choice, choose_cache(in.settings, name, open.model->info()));
-    choices.push_back(std::move(choice));
-  }
-  KVANT_ASSIGN(const std::vector<int32_t> tokens, context_tokens(in.settings, input, *open.model));
-  announce(in, open, choices);
-  KVANT_ASSIGN(const std::vector<Row> rows, measure(in, open, tokens, std::move(choices)));
+  KVANT_ASSIGN(TextInput input, TextInput::open(in.settings));
+  KVANT_ASSIGN(const OpenModel open,
+               open_model(in, {split_items(in.settings.kv), true, in.settings.context}));
+  KVANT_ASSIGN(const WindowedText text, read_windows(in.settings, input, *open.model));
+  announce(in, open);
+  KVANT_ASSIGN(const std::vector<Row> rows, measure(in, open, text.ids));
   const Recommendation best = recommend_row(rows, in.settings);
 
   if (!takes_output(in.settings.json) && !takes_output(in.settings.csv)) {
     const bool colored = has_colors(stdout);
     KVANT_TRY(write_text("-", render(rows, in.settings, colored) +
-                                  legend(rows, static_cast<int64_t>(tokens.size()), colored) +
-                                  best.reason + "\n"));
+                                  legend(rows, text, in.settings, colored) + best.reason + "\n"));
   }
   if (!in.settings.json.empty()) {
     Json json = run_facts(in, open);
-    json["context"] = tokens.size();
+    json["context"] = text.context;
+    json["windows"] = in.settings.windows;
     json["chunk"] = in.settings.chunk;
-    json["text"] = input.source;
+    json["text"] = input.source();
     json["rows"] = Json::array();
-    for (const Row& row : rows) json["rows"].push_back(row_json(row));
+    for (const Row& row : rows) json["rows"].push_back(row_json(row, in.settings));
     json["recommend"] = best.name;
     json["recommend_reason"] = best.reason;
     json["limits"] = {{"kld", in.settings.max_kld},
@@ -271,7 +279,7 @@ Status run_compare(const Invocation& in) {
                       {"top1", in.settings.min_top1}};
     KVANT_TRY(write_json(in.settings.json, json));
   }
-  if (!in.settings.csv.empty()) KVANT_TRY(write_text(in.settings.csv, rows_csv(rows)));
+  if (!in.settings.csv.empty()) KVANT_TRY(write_text(in.settings.csv, rows_csv(rows, in.settings)));
   return {};
 }
 

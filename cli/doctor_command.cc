@@ -2,13 +2,16 @@
 
 #include <dnnl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ggml.h>
 
-#include <fstream>
 #include <map>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "cli/command.h"
+#include "cli/memory.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
 #include "evaluate/bandwidth.h"
@@ -21,16 +24,6 @@ namespace {
 
 constexpr int kDims[] = {64, 128};  // head sizes at which kernels are shown
 constexpr int kBandwidthRounds = 5;
-
-// A line of /proc/meminfo in bytes, 0 if there is none.
-double memory_field(std::string_view name) {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(name)) continue;
-    return 1024 * std::strtod(line.c_str() + name.size() + 1, nullptr);
-  }
-  return 0;
-}
 
 // Kernel → formats that run it, over both sides.
 std::map<std::string, std::string> kernels() {
@@ -79,10 +72,32 @@ Json facts(const Settings& settings) {
           {"isas_supported", isas},
           {"bf16_dense", cpu_has_bf16()},
           {"threads", num_threads(settings)},
-          {"memory_bytes", memory_field("MemTotal:")},
-          {"memory_available_bytes", memory_field("MemAvailable:")},
+          {"memory_bytes", total_memory()},
+          {"memory_available_bytes", available_memory()},
           {"read_bandwidth", measured_bandwidth(settings)},
           {"kernels", kernel_list}};
+}
+
+// "int8_token/avx2+hadamard" of the format int8_token_rot: avx2 reads formats of the kind int8. In
+// the order of the registry.
+std::map<std::string, std::vector<std::string>> kinds_by_code(const Json& kernels) {
+  std::map<std::string, std::set<std::string>> formats_of;
+  for (const auto& [kernel, list] : kernels.items()) {
+    const size_t slash = kernel.find('/');
+    std::istringstream names(list.get<std::string>());
+    const std::string code = kernel.substr(slash + 1, kernel.find('+') - slash - 1);
+    for (std::string name; names >> name;) formats_of[code].insert(name);
+  }
+  std::map<std::string, std::vector<std::string>> out;
+  for (const FormatInfo& format : all_formats()) {
+    const std::string kind = format.name.substr(0, format.name.find('_'));
+    for (const auto& [code, formats] : formats_of) {
+      std::vector<std::string>& kinds = out[code];
+      if (formats.contains(format.name) && (kinds.empty() || kinds.back() != kind))
+        kinds.push_back(kind);
+    }
+  }
+  return out;
 }
 
 std::string render(const Json& f) {
@@ -100,10 +115,9 @@ std::string render(const Json& f) {
                      human_bytes(f["memory_available_bytes"].get<double>()));
   out += fmt::format("bandwidth  {}/s read by all threads\n",
                      human_bytes(f["read_bandwidth"].get<double>()));
-  out += "kernels\n";
-  for (const auto& [kernel, formats] : f["kernels"].items()) {
-    out += fmt::format("  {:<28} {}\n", kernel, formats.get<std::string>());
-  }
+  out += "kernels    the code that reads each kind of format (kvant formats has every name)\n";
+  for (const auto& [code, kinds] : kinds_by_code(f["kernels"]))
+    out += fmt::format("  {:<11}  {}\n", code, fmt::join(kinds, " "));
   return out;
 }
 

@@ -1,4 +1,5 @@
-// kvant formats: the registry, and what the presets stand for.
+// kvant formats: the registry, or what of it has a word in its name, and what the presets stand
+// for.
 
 #include <fmt/format.h>
 
@@ -6,6 +7,7 @@
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "formats/codec.h"
+#include "formats/names.h"
 #include "kvant/format.h"
 
 namespace kvant::cli {
@@ -24,7 +26,7 @@ std::string kernel_of(const FormatInfo& format, Side side) {
 }
 
 std::string granularity_text(const FormatInfo& f) {
-  if (f.granularity == Granularity::kGroup) return fmt::format("token x {} channels", f.group);
+  if (f.granularity == Granularity::kGroup) return fmt::format("{} channels", f.group);
   if (f.granularity == Granularity::kChannel) return "channel x page";
   if (f.granularity == Granularity::kHead) return "head x page";
   return std::string(granularity_name(f.granularity));
@@ -65,72 +67,130 @@ Result<std::pair<FormatPair, FormatPair>> expansions(const Preset& preset) {
   return std::pair{std::move(plain), std::move(normed)};
 }
 
-std::string render_formats(bool colored) {
+std::string sealed_text(const FormatInfo& f) {
+  const double key = bits_of(f, Side::kKey), value = bits_of(f, Side::kValue);
+  if (!f.for_keys || !f.for_values || key == value)
+    return fmt::format("{:.2f}", f.for_keys ? key : value);
+  return fmt::format("{:.2f}/{:.2f}", key, value);
+}
+
+// What the formats of one heading share: "int8", "fp8"; the exact ones stand together.
+std::string kind_of(const FormatInfo& f) {
+  return f.exact ? "exact" : f.name.substr(0, f.name.find('_'));
+}
+
+bool has_rotated(const FormatInfo& f) { return find_format(f.name + "_rot").ok(); }
+
+// Whether a row that also stands for its rotated twin is asked for.
+bool is_asked(const FormatInfo& f, const std::string& word) {
+  const std::string name = has_rotated(f) ? f.name + "_rot" : f.name;
+  return name.find(word) != name.npos;
+}
+
+std::string render_formats(const std::string& word, bool colored) {
   Table table({{"format", true},
                {"bits"},
-               {"sealed K"},
-               {"sealed V"},
+               {"sealed"},
                {"scale per", true},
                {"zero", true},
-               {"rotated", true},
                {"scale from", true},
                {"K stored", true},
                {"for", true},
                {"kernel", true}});
+  std::string kind;
   for (const FormatInfo& f : all_formats()) {
-    table.add_row({{f.name, Color::kBold},
-                   {fmt::format("{:g}", f.nominal_bits)},
-                   {f.for_keys ? fmt::format("{:.2f}", bits_of(f, Side::kKey)) : "-"},
-                   {f.for_values ? fmt::format("{:.2f}", bits_of(f, Side::kValue)) : "-"},
-                   {granularity_text(f)},
-                   {f.zero_point ? "yes" : "no"},
-                   {f.rotated ? "yes" : "no"},
-                   {std::string(scale_source_name(f.scale_source))},
-                   {f.for_keys ? (f.before_rope ? "before RoPE" : "after RoPE") : "-"},
-                   {std::string(sides_of(f))},
-                   {kernel_of(f, f.for_keys ? Side::kKey : Side::kValue)}});
+    const bool is_twin = f.rotated && f.name.ends_with("_rot");
+    if (is_twin || !is_asked(f, word)) continue;
+    if (kind_of(f) != kind) table.add_heading(kind = kind_of(f));
+    table.add_row(
+        {{f.name + (has_rotated(f) ? "[_rot]" : "")},
+         {fmt::format("{:g}", f.nominal_bits)},
+         {sealed_text(f)},
+         {granularity_text(f)},
+         {f.zero_point ? "yes" : "no"},
+         {f.scale_source == ScaleSource::kGiven ? "given *"
+                                                : std::string(scale_source_name(f.scale_source))},
+         {f.for_keys ? (f.before_rope ? "before RoPE" : "after RoPE") : "-"},
+         {std::string(sides_of(f))},
+         {kernel_of(f, f.for_keys ? Side::kKey : Side::kValue)}});
   }
   return table.render(colored);
 }
 
-Result<std::string> render_presets(bool colored) {
-  Table table({{"preset", true},
-               {"on models without q/k norms", true},
-               {"with q/k norms", true},
-               {"for", true}});
+constexpr std::string_view kFormatNotes =
+    "\n[_rot]: the format exists rotated as well, under its name with _rot; presets rotate K there "
+    "on models without q/k norms.\n"
+    "sealed: bits per element of a sealed page, scales, zero points and padding included, for "
+    "heads "
+    "of 128 channels.\n"
+    "scale per: so many channels are those of one token; a page is 64 tokens.\n"
+    "scale from: dynamic is found page by page, fixed is 1. * given: one for all values, by "
+    "calibration or by the\n"
+    "library's caller (CacheLayer::key_scale, value_scale); no option of kvant gives one.\n"
+    "Sinks, the exact window and the open page stay exact (bf16) beside sealed pages.\n";
+
+std::string key_text(const std::pair<FormatPair, FormatPair>& pairs) {
+  const auto& [plain, normed] = pairs;
+  if (plain.key == normed.key) return plain.key;
+  return plain.key == normed.key + "_rot" ? normed.key + "[_rot]" : plain.key + " or " + normed.key;
+}
+
+Result<std::string> render_presets(const std::string& word, bool colored) {
+  Table table({{"preset", true}, {"K", true}, {"V", true}, {"what it is", true}});
+  bool any = false;
   for (const Preset& preset : all_presets()) {
+    if (preset.name.find(word) == preset.name.npos) continue;
+    any = true;
     KVANT_ASSIGN(const auto pairs, expansions(preset));
     table.add_row({{std::string(preset.name), Color::kBold},
-                   {pairs.first.name()},
-                   {pairs.first == pairs.second ? "the same" : pairs.second.name()},
+                   {key_text(pairs)},
+                   {pairs.first.value},
                    {std::string(preset.summary)}});
   }
-  return table.render(colored);
+  return any ? table.render(colored) + "\n" : "";
+}
+
+Status check_word(const std::string& word) {
+  std::vector<std::string_view> names;
+  for (const Preset& preset : all_presets()) names.push_back(preset.name);
+  for (const FormatInfo& f : all_formats()) names.push_back(f.name);
+  for (std::string_view name : names) {
+    if (name.find(word) != name.npos) return {};
+  }
+  return not_found(fmt::format("no format has \"{}\" in its name; the closest are {}",
+                               printable(word), nearest_names(word, names, 3)));
+}
+
+Result<Json> all_json(const std::string& word) {
+  Json json = {{"formats", Json::array()}, {"presets", Json::array()}};
+  for (const FormatInfo& f : all_formats()) {
+    if (f.name.find(word) != f.name.npos) json["formats"].push_back(format_json(f));
+  }
+  for (const Preset& preset : all_presets()) {
+    if (preset.name.find(word) == preset.name.npos) continue;
+    KVANT_ASSIGN(const auto pairs, expansions(preset));
+    json["presets"].push_back({{"name", preset.name},
+                               {"summary", preset.summary},
+                               {"without_qk_norm", pairs.first.name()},
+                               {"with_qk_norm", pairs.second.name()}});
+  }
+  return json;
 }
 
 }  // namespace
 
 Status run_formats(const Invocation& in) {
+  const std::string& word = in.model;
+  KVANT_TRY(check_word(word));
   if (!in.settings.json.empty()) {
-    Json json = {{"formats", Json::array()}, {"presets", Json::array()}};
-    for (const FormatInfo& f : all_formats()) json["formats"].push_back(format_json(f));
-    for (const Preset& preset : all_presets()) {
-      KVANT_ASSIGN(const auto pairs, expansions(preset));
-      json["presets"].push_back({{"name", preset.name},
-                                 {"summary", preset.summary},
-                                 {"without_qk_norm", pairs.first.name()},
-                                 {"with_qk_norm", pairs.second.name()}});
-    }
+    KVANT_ASSIGN(const Json json, all_json(word));
     KVANT_TRY(write_json(in.settings.json, json));
     if (takes_output(in.settings.json)) return {};
   }
   const bool colored = has_colors(stdout);
-  KVANT_ASSIGN(const std::string presets, render_presets(colored));
-  return write_text("-", fmt::format("{}\n{}\nBits and kernels are those of a head of {} channels; "
-                                     "sealed bits count scales, zero points and padding.\n"
-                                     "A page is 64 tokens; an open page, sinks and the exact "
-                                     "window stay exact (bf16) beside sealed pages.\n",
-                                     presets, render_formats(colored), kShownDim));
+  KVANT_ASSIGN(const std::string presets, render_presets(word, colored));
+  return write_text("-",
+                    fmt::format("{}{}{}", presets, render_formats(word, colored), kFormatNotes));
 }
 
 }  // namespace kvant::cli

@@ -15,30 +15,28 @@ void append_wrapped(std::string& out, std::string_view text, size_t indent) {
   size_t column = indent;
   while (!text.empty()) {
     const size_t end = std::min(text.find(' '), text.size());
-    if (column > indent && column + end > kWidth) {
+    if (column > indent && column + 1 + end > kWidth) {
       out += '\n';
       out.append(indent, ' ');
       column = indent;
+    } else if (column > indent) {
+      out += ' ';
+      ++column;
     }
     out += text.substr(0, end);
     column += end;
     text.remove_prefix(end);
     while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-    if (!text.empty()) {
-      out += ' ';
-      ++column;
-    }
   }
   out += '\n';
 }
 
 std::string option_left(const OptionSpec& spec) {
-  const size_t comma = spec.name.find(',');
-  std::string left =
-      comma == spec.name.npos
-          ? fmt::format("      --{}", spec.name)
-          : fmt::format("  -{}, --{}", spec.name.substr(0, comma), spec.name.substr(comma + 1));
-  if (!spec.metavar.empty()) left += fmt::format(" {}", spec.metavar);
+  const std::string_view letter = spec.short_name();
+  std::string left = letter.empty() ? std::string(6, ' ') : fmt::format("  -{}, ", letter);
+  left += fmt::format("--{}", spec.long_name());
+  if (!spec.is_flag())
+    left += fmt::format("{}{}", spec.form == TextForm::kOptional ? "" : " ", spec.metavar);
   return left;
 }
 
@@ -77,7 +75,7 @@ std::string program_help(std::span<const Command> commands) {
       "  K and V apart: int8_token/int4_token_z_rot. A list: bf16,int8,k8v4. All of them: kvant "
       "formats.\n"
       "\n"
-      "kvant COMMAND --help shows the options of a command and an example. kvant --version.\n";
+      "kvant COMMAND --help, or kvant help COMMAND, shows a command's options and an example.\n";
   return out;
 }
 
@@ -98,7 +96,7 @@ std::string command_help(const Command& command) {
     if (group_title(spec->group) != title) out += fmt::format("\n{}\n", group_title(spec->group));
     title = group_title(spec->group);
     out += fmt::format("{:<28}", option_left(*spec));
-    if (out.back() != ' ') out += "\n" + std::string(28, ' ');
+    if (out.back() != ' ') out += "\n" + std::string(28, ' ');  // too long to stand beside its help
     std::string help(spec->help);
     if (!spec->fallback.empty()) help += fmt::format(" (default {})", spec->fallback);
     append_wrapped(out, help, 28);

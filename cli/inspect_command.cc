@@ -14,7 +14,7 @@ namespace {
 std::string shape_text(const CacheLayer& l) {
   if (l.shares >= 0) return fmt::format("reads the cache of layer {}", l.shares);
   if (l.num_kv_heads == 0) return "no cache";
-  std::string out = fmt::format("{} KV heads, K {}", l.num_kv_heads, l.key_dim);
+  std::string out = fmt::format("{}, K {}", counted(l.num_kv_heads, "KV head"), l.key_dim);
   out += l.value_source == ValueSource::kOwnStream
              ? fmt::format(", V {}", l.value_dim)
              : fmt::format(", V = channels {} to {} of K", l.value_offset,
@@ -23,7 +23,7 @@ std::string shape_text(const CacheLayer& l) {
   return out;
 }
 
-// Layers of one shape on one line: "0-4,6-10: 1 KV heads, …".
+// Layers of one shape on one line: "layers 0-4,6-10: 1 KV head, …".
 std::string layers_text(const ModelInfo& info) {
   std::vector<std::pair<std::string, std::vector<size_t>>> shapes;
   for (size_t l = 0; l < info.cache_layers.size(); ++l) {
@@ -44,7 +44,7 @@ std::string layers_text(const ModelInfo& info) {
           last > i ? fmt::format("{}-{}", layers[i], layers[last]) : fmt::format("{}", layers[i]);
       i = last + 1;
     }
-    out += fmt::format("  layers {}: {}\n", list, shape);
+    out += fmt::format("  layer{} {}: {}\n", layers.size() == 1 ? "" : "s", list, shape);
   }
   return out;
 }
@@ -100,14 +100,15 @@ std::string render(const Model& model) {
   const ModelInfo& info = model.info();
   const Tokenizer& t = model.tokenizer();
   std::string out = fmt::format("{}\n", info.name.empty() ? info.path : info.name);
-  out += fmt::format("architecture {}, {} layers, hidden {}, {} query heads{}\n", info.architecture,
-                     info.num_layers, info.hidden_size, info.num_query_heads,
+  out += fmt::format("architecture {}, {}, hidden {}, {}{}\n", info.architecture,
+                     counted(info.num_layers, "layer"), info.hidden_size,
+                     counted(info.num_query_heads, "query head"),
                      info.traits.qk_norm ? ", q/k norms" : "");
   out += fmt::format("parameters   {}; {} of weights\n",
                      human_count(static_cast<double>(info.num_parameters)),
                      human_bytes(static_cast<double>(info.weight_bytes)));
   for (const auto& [type, count] : info.weight_types)
-    out += fmt::format("  {} tensors of {}\n", count, type);
+    out += fmt::format("  {} of {}\n", counted(count, "tensor"), type);
   out += fmt::format("compute      {}\n", info.compute);
   out += fmt::format("context      {} tokens\n", info.max_positions);
   out += fmt::format("cache        {} a token in bf16\n", human_bytes(bf16_bytes(info)));
@@ -131,7 +132,7 @@ std::string render(const Model& model) {
 }  // namespace
 
 Status run_inspect(const Invocation& in) {
-  KVANT_ASSIGN(const OpenModel open, open_model(in));
+  KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
   if (!in.settings.json.empty()) KVANT_TRY(write_json(in.settings.json, inspect_json(*open.model)));
   return takes_output(in.settings.json) ? Status() : write_text("-", render(*open.model));
 }

@@ -9,6 +9,7 @@
 #include "cli/open_model.h"
 #include "cli/prompt.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 
 namespace kvant::cli {
 namespace {
@@ -67,17 +68,19 @@ Status check_input(const Settings& s) {
 
 Status run_logits(const Invocation& in) {
   KVANT_TRY(check_input(in.settings));
-  KVANT_ASSIGN(const OpenModel open, open_model(in));
+  // The number of ids, where they are given as such, is known before the model is.
+  const int64_t count =
+      in.settings.is_given("ids") ? static_cast<int64_t>(parse_ids(in.settings.ids)->size()) : 0;
+  KVANT_ASSIGN(const OpenModel open, open_model(in, {{in.settings.kv}, false, count}));
   Model& model = *open.model;
-  KVANT_ASSIGN(const CachePlanChoice choice,
-               choose_cache(in.settings, in.settings.kv, model.info()));
+  const CachePlanChoice& choice = open.caches.front();
   KVANT_ASSIGN(const std::vector<int32_t> ids, input_tokens(in.settings, model));
-  announce(in, open, {&choice, 1});
+  if (count == 0) KVANT_TRY(check_cache_memory(in, open.caches, static_cast<int64_t>(ids.size())));
+  announce(in, open);
   KVANT_ASSIGN(const std::unique_ptr<KvCache> cache,
                KvCache::create(choice.options, *open.threads));
   KVANT_ASSIGN(const SequenceId sequence, cache->create_sequence());
-  KVANT_ASSIGN(NpyWriter out, NpyWriter::create(in.settings.out, ids.size(),
-                                                static_cast<size_t>(model.info().vocab_size)));
+  NpyWriter out(in.settings.out, ids.size(), static_cast<size_t>(model.info().vocab_size));
   const auto chunk = static_cast<size_t>(in.settings.chunk);
   std::vector<float> hidden(std::min(chunk, ids.size()) *
                             static_cast<size_t>(model.info().hidden_size));

@@ -6,6 +6,8 @@
 
 #include "cli/arguments.h"
 #include "cli/help.h"
+#include "cli/memory.h"
+#include "cli/output.h"
 #include "simd/cpu.h"
 
 namespace kvant::cli {
@@ -28,8 +30,8 @@ std::span<const Command> all_commands() {
        "BF16 only if no other will do.",
        "kvant compare SmolLM2-135M-Instruct.Q4_1.gguf --text data/wikitext2-test.txt --context "
        "2048 --kv bf16,int8,k8v4,int4\n"
-       "kvant compare ./Qwen3-0.6B --kv int8,int4 --kv-layers \"0-1=bf16\" --json report.json "
-       "--csv report.csv",
+       "kvant compare ./Qwen3-0.6B --kv int8,int4 --kv-layers \"0-1=bf16\" --json=report.json "
+       "--csv=report.csv",
        {G::kManyFormats, G::kCache, G::kText, G::kMeasure, G::kCompare, G::kModel, G::kThreads,
         G::kJson, G::kCsv},
        run_compare},
@@ -71,7 +73,8 @@ std::span<const Command> all_commands() {
        "a conversation in the terminal",
        "A conversation in the model's own chat template. The cache goes on from turn to turn: only "
        "what is new is computed. Reads one "
-       "message per line, from a terminal or a pipe.",
+       "message per line, from a terminal or a pipe. /reset forgets the conversation and starts "
+       "anew; /exit, /quit or Ctrl-D ends the program; Ctrl-C ends an answer.",
        "kvant chat model.gguf --kv int8 --system \"Answer in one sentence.\"",
        {G::kChat, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kThreads},
        run_chat},
@@ -93,11 +96,11 @@ std::span<const Command> all_commands() {
        run_inspect},
       {"formats",
        "Look",
-       "",
+       "[WORD]",
        "every cache format, and what the presets stand for",
        "The registry: bits, what shares a scale, where the scale comes from, which kernel reads it "
-       "here.",
-       "kvant formats",
+       "here. With a WORD only the formats that have it in their names.",
+       "kvant formats\nkvant formats int4_token",
        {G::kJson},
        run_formats},
       {"tokenize",
@@ -132,19 +135,21 @@ std::span<const Command> all_commands() {
 
 namespace {
 
-Status run(std::span<const std::string> words) {
+Status run(std::span<const std::string> words, MemoryBudget& memory) {
   KVANT_TRY(check_isa_override());
-  KVANT_ASSIGN(const Arguments arguments, parse_arguments(words, all_commands()));
-  if (arguments.version) {
-    fmt::print("kvant {}\n", KVANT_VERSION);
-    return {};
-  }
+  KVANT_ASSIGN(Arguments arguments, parse_arguments(words, all_commands()));
+  if (arguments.version) return write_text("-", fmt::format("kvant {}\n", KVANT_VERSION));
   if (arguments.help) {
-    fmt::print("{}", arguments.command != nullptr ? command_help(*arguments.command)
-                                                  : program_help(all_commands()));
-    return {};
+    return write_text("-", arguments.command != nullptr ? command_help(*arguments.command)
+                                                        : program_help(all_commands()));
   }
-  return arguments.command->run(arguments.invocation);
+  Invocation& in = arguments.invocation;
+  in.memory = &memory;
+  for (const std::string& path : {in.settings.json, in.settings.csv, in.settings.out})
+    KVANT_TRY(check_writable(path));
+  const Status status = arguments.command->run(in);
+  if (status.code() != Code::kExhausted) return status;
+  return exhausted(status.message() + memory.advice());
 }
 
 // A message is one sentence on one line, whatever a file put into it.
@@ -160,12 +165,13 @@ std::string one_line(std::string text) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
+  kvant::cli::MemoryBudget memory;
   try {
-    const kvant::Status status = kvant::cli::run(words);
+    const kvant::Status status = kvant::cli::run(words, memory);
     if (!status.ok()) fmt::print(stderr, "kvant: {}\n", kvant::cli::one_line(status.message()));
     return kvant::exit_code(status.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "kvant: memory ran out\n");
+    fmt::print(stderr, "kvant: {}{}\n", memory.explain_shortage(), memory.advice());
   } catch (const std::exception& e) {
     fmt::print(stderr, "kvant: {}\n", kvant::cli::one_line(e.what()));
   }

@@ -1,19 +1,17 @@
 // NpyWriter: a float32 matrix as a NumPy file (format 1.0), row by row, so that it never has to be
-// in memory at once.
+// in memory at once. A file of that name is replaced when the first rows come, not before.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <span>
 #include <string>
 
-#include "kvant/status.h"
+#include "cli/output.h"
 
 namespace kvant::cli {
 
 class NpyWriter {
  public:
-  static Result<NpyWriter> create(const std::string& path, size_t rows, size_t columns);
+  NpyWriter(std::string path, size_t rows, size_t columns);
 
   // The next rows, a whole number of them.
   Status write(std::span<const float> rows);
@@ -21,12 +19,12 @@ class NpyWriter {
   Status finish();
 
  private:
-  struct Close {
-    void operator()(std::FILE* f) const { std::fclose(f); }
-  };
+  Status write_bytes(const void* data, size_t bytes);
+
   std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
-  size_t missing_ = 0;  // floats
+  std::string header_;
+  File file_;
+  size_t missing_;  // floats
 };
 
 }  // namespace kvant::cli

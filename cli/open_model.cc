@@ -6,25 +6,90 @@
 #include <filesystem>
 #include <map>
 
-#include "cli/prompt.h"
+#include "cli/memory.h"
 #include "cli/terminal.h"
+#include "formats/codec.h"
 #include "simd/cpu.h"
 
 namespace kvant::cli {
 namespace {
 
-// A name that no model could use is refused before any weight is read. Presets mean other formats
-// on other models, so both kinds are tried.
-Status check_format_names(const Settings& settings) {
-  if (settings.kv.empty()) return {};
-  KVANT_ASSIGN(const std::vector<std::string> names, split_formats(settings.kv));
-  for (const std::string& name : names) {
-    for (bool qk_norm : {false, true}) {
-      const Result<FormatPair> pair = parse_format_pair(name, ModelTraits{.qk_norm = qk_norm});
-      if (!pair.ok()) return pair.status().with_context(fmt::format("--kv {}", name));
+// A name that no model could use is refused before a file is opened. Presets mean other formats on
+// other models, so both kinds are tried.
+Status check_format_name(const std::string& name) {
+  for (bool qk_norm : {false, true}) {
+    const Result<FormatPair> pair = parse_format_pair(name, ModelTraits{.qk_norm = qk_norm});
+    if (!pair.ok()) return pair.status().with_context(fmt::format("--kv {}", name));
+    for (const std::string& side : {pair->key, pair->value}) {
+      KVANT_ASSIGN(const FormatInfo* format, find_format(side));
+      if (format->scale_source == ScaleSource::kGiven) {
+        return unsupported(fmt::format("--kv {}: {}; kvant has no option that gives a scale", name,
+                                       missing_scale(*format).message()));
+      }
     }
   }
   return {};
+}
+
+Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string& kv,
+                                     const ModelInfo& info) {
+  CachePlanChoice choice;
+  choice.name = kv;
+  KVANT_ASSIGN(choice.formats, resolve_formats(kv, settings.kv_layers, info.layer_shapes,
+                                               info.traits, settings.strict));
+  choice.options.layers = info.cache_layers;
+  for (size_t l = 0; l < choice.options.layers.size(); ++l) {
+    choice.options.layers[l].formats = choice.formats.effective[l];
+  }
+  choice.options.sinks = static_cast<int>(settings.sinks);
+  choice.options.exact_window = static_cast<int>(settings.exact_window);
+  choice.options.rotation_seed = static_cast<uint64_t>(settings.rotation_seed);
+  return choice;
+}
+
+// What caches of these choices take, each holding `tokens`.
+Status add_caches(std::span<const CachePlanChoice> caches, int64_t tokens, MemoryBudget& memory) {
+  if (caches.empty()) return {};
+  double bytes = 0;
+  for (const CachePlanChoice& choice : caches) {
+    KVANT_ASSIGN(const CachePlan plan, plan_cache(choice.options, {&tokens, 1}));
+    bytes += static_cast<double>(plan.total_bytes());
+  }
+  std::string names = caches.front().name;
+  if (caches.size() > 1) names += fmt::format(" and {} more", caches.size() - 1);
+  memory.add(fmt::format("{} cached in {}", counted(tokens, "token"), names), bytes,
+             "a smaller --context or fewer bits in --kv take less");
+  return {};
+}
+
+// The model's shape is known and nothing of it is loaded: the last moment to refuse for free.
+Status accept(const Invocation& in, const RunPlan& plan, const ModelInfo& info,
+              std::vector<CachePlanChoice>& caches) {
+  const Settings& s = in.settings;
+  if (s.is_given("context") && s.context > info.max_positions) {
+    return invalid_argument(fmt::format("--context {}: {} takes at most {}", s.context, in.model,
+                                        counted(info.max_positions, "token")));
+  }
+  for (const std::string& name : plan.formats) {
+    KVANT_ASSIGN(CachePlanChoice choice, choose_cache(s, name, info));
+    caches.push_back(std::move(choice));
+  }
+  in.memory->add(fmt::format("weights as {}", s.weights),
+                 static_cast<double>(info.conversion_bytes), "--weights native takes less");
+  const auto runs = static_cast<double>(plan.formats.size() + (plan.baseline ? 1 : 0));
+  const int64_t tokens = std::min(plan.tokens, info.max_positions);
+  // Hidden states of every run, and the three rows that a forward pass holds beside them.
+  const int64_t rows = tokens > 0 ? std::min(s.chunk, tokens) : s.chunk;
+  in.memory->add(fmt::format("{} tokens at once", rows),
+                 (runs + 3) * static_cast<double>(rows * info.hidden_size) * sizeof(float),
+                 "a smaller --chunk takes less");
+  std::vector<CachePlanChoice> all = caches;
+  if (plan.baseline) {
+    CachePlanChoice& exact = all.emplace_back(caches.front());
+    for (CacheLayer& layer : exact.options.layers) layer.formats = {"bf16", "bf16"};
+  }
+  KVANT_TRY(add_caches(all, tokens, *in.memory));
+  return in.memory->check(available_memory());
 }
 
 std::string weight_summary(const ModelInfo& info) {
@@ -58,7 +123,25 @@ int num_threads(const Settings& settings) {
   return settings.threads > 0 ? static_cast<int>(settings.threads) : ThreadPool::available_cpus();
 }
 
-Result<OpenModel> open_model(const Invocation& in) {
+bool CachePlanChoice::seals() const {
+  const auto is_exact = [](const std::string& name) {
+    const Result<const FormatInfo*> format = find_format(name);
+    return format.ok() && (*format)->exact;
+  };
+  return std::any_of(
+      formats.effective.begin(), formats.effective.end(),
+      [&](const FormatPair& pair) { return !is_exact(pair.key) || !is_exact(pair.value); });
+}
+
+Status check_cache_memory(const Invocation& in, std::span<const CachePlanChoice> caches,
+                          int64_t tokens) {
+  MemoryBudget rest;  // what the rest of the run takes is taken already
+  KVANT_TRY(add_caches(caches, tokens, rest));
+  KVANT_TRY(add_caches(caches, tokens, *in.memory));
+  return rest.check(available_memory());
+}
+
+Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
   KVANT_TRY(check_settings(in.settings));
   ModelOptions options;
   KVANT_ASSIGN(options.weights, parse_weight_type(in.settings.weights));
@@ -69,43 +152,12 @@ Result<OpenModel> open_model(const Invocation& in) {
     return not_found(
         fmt::format("{} doesn't exist; wanted a GGUF file or a Hugging Face directory", in.model));
   }
-  KVANT_TRY(check_format_names(in.settings));
+  for (const std::string& name : plan.formats) KVANT_TRY(check_format_name(name));
   OpenModel open;
+  options.accept = [&](const ModelInfo& info) { return accept(in, plan, info, open.caches); };
   open.threads = std::make_unique<ThreadPool>(num_threads(in.settings));
   KVANT_ASSIGN(open.model, Model::load(in.model, options, *open.threads));
   return open;
-}
-
-Result<std::vector<std::string>> split_formats(std::string_view list) {
-  std::vector<std::string> names;
-  for (size_t at = 0; at <= list.size();) {
-    const size_t end = std::min(list.find(',', at), list.size());
-    const std::string_view name = list.substr(at, end - at);
-    if (name.empty())
-      return invalid_argument(
-          fmt::format("--kv \"{}\" has an empty item; wanted formats apart by commas", list));
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
-    at = end + 1;
-  }
-  return names;
-}
-
-Result<CachePlanChoice> choose_cache(const Settings& settings, std::string_view kv,
-                                     const ModelInfo& info) {
-  CachePlanChoice choice;
-  choice.name = kv;
-  Result<ResolvedFormats> formats =
-      resolve_formats(kv, settings.kv_layers, info.layer_shapes, info.traits, settings.strict);
-  if (!formats.ok()) return formats.status();
-  choice.formats = std::move(*formats);
-  choice.options.layers = info.cache_layers;
-  for (size_t l = 0; l < choice.options.layers.size(); ++l) {
-    choice.options.layers[l].formats = choice.formats.effective[l];
-  }
-  choice.options.sinks = static_cast<int>(settings.sinks);
-  choice.options.exact_window = static_cast<int>(settings.exact_window);
-  choice.options.rotation_seed = static_cast<uint64_t>(settings.rotation_seed);
-  return choice;
 }
 
 FormatPair main_pair(std::span<const FormatPair> layers) {
@@ -127,21 +179,21 @@ std::string describe_formats(std::span<const FormatPair> layers) {
   return out;
 }
 
-void announce(const Invocation& in, const OpenModel& open,
-              std::span<const CachePlanChoice> choices) {
+void announce(const Invocation& in, const OpenModel& open) {
   const ModelInfo& info = open.model->info();
-  fmt::print(stderr, "model    {} ({}, {} layers, {} parameters, {} of weights: {})\n",
-             info.name.empty() ? in.model : info.name, info.architecture, info.num_layers,
+  fmt::print(stderr, "model    {} ({}, {}, {} parameters, {} of weights: {})\n",
+             info.name.empty() ? in.model : info.name, info.architecture,
+             counted(info.num_layers, "layer"),
              human_count(static_cast<double>(info.num_parameters)),
              human_bytes(static_cast<double>(info.weight_bytes)), weight_summary(info));
   if (info.traits.declared != nullptr) {
     fmt::print(stderr, "declared the checkpoint declares a cache of {}\n",
                info.traits.declared->name);
   }
-  fmt::print(stderr, "compute  {}; attention {}; {} threads{}\n", info.compute,
-             isa_name(active_isa()), open.threads->num_threads(),
+  fmt::print(stderr, "compute  {}; attention {}; {}{}\n", info.compute, isa_name(active_isa()),
+             counted(open.threads->num_threads(), "thread"),
              in.settings.invariant ? "; invariant" : "");
-  for (const CachePlanChoice& choice : choices) {
+  for (const CachePlanChoice& choice : open.caches) {
     const bool changed = choice.formats.requested != choice.formats.effective;
     fmt::print(
         stderr, "cache    {}: {}{}\n", choice.name, describe_formats(choice.formats.effective),
@@ -149,7 +201,7 @@ void announce(const Invocation& in, const OpenModel& open,
     announce_notes(choice.formats.notes, in.settings.verbose);
     if (in.settings.verbose) announce_layers(choice);
   }
-  if (!choices.empty()) {
+  if (!open.caches.empty()) {
     fmt::print(stderr, "kept     first {} tokens exact, {} recent tokens and the open page exact\n",
                in.settings.sinks, in.settings.exact_window);
   }
@@ -179,65 +231,6 @@ Json formats_json(const CachePlanChoice& choice) {
   for (const FormatPair& pair : choice.formats.requested) requested.push_back(pair.name());
   for (const FormatPair& pair : choice.formats.effective) effective.push_back(pair.name());
   return {{"requested", requested}, {"effective", effective}, {"notes", choice.formats.notes}};
-}
-
-Result<TextInput> read_text(const Settings& settings) {
-  TextInput input;
-  const bool text = settings.is_given("text"), ids = settings.is_given("ids-file");
-  if (text && ids)
-    return invalid_argument("--text and --ids-file were both given; wanted one of them");
-  if (ids) {
-    input.source = settings.ids_file;
-    KVANT_ASSIGN(const std::string list, read_file(settings.ids_file));
-    KVANT_ASSIGN(input.ids, parse_ids(list));
-  } else if (text) {
-    input.source = settings.text_file;
-    KVANT_ASSIGN(input.text, read_file(settings.text_file));
-  } else {
-    input.source = "the built-in sample";
-    input.text = kSampleText.substr(0, kSampleText.rfind('\n') + 1);  // it was cut inside a line
-  }
-  return input;
-}
-
-Status check_ids(std::span<const int32_t> ids, const ModelInfo& info) {
-  for (int32_t id : ids) {
-    if (id < 0 || id >= info.vocab_size) {
-      return invalid_argument(
-          fmt::format("token id {} is outside the vocabulary of {}", id, info.vocab_size));
-    }
-  }
-  return {};
-}
-
-Result<std::vector<int32_t>> context_tokens(const Settings& settings, const TextInput& input,
-                                            const Model& model) {
-  std::vector<int32_t> tokens = input.ids;
-  if (tokens.empty()) {
-    KVANT_ASSIGN(tokens, text_tokens(model.tokenizer(), input.text));
-  }
-  KVANT_TRY(check_ids(tokens, model.info()));
-  const auto have = static_cast<int64_t>(tokens.size());
-  const int64_t most = model.info().max_positions;
-  int64_t wanted = settings.context;
-  if (settings.is_given("context")) {
-    if (wanted > most)
-      return invalid_argument(
-          fmt::format("--context {}: the model takes at most {}", wanted, most));
-    if (wanted > have) {
-      return invalid_argument(
-          fmt::format("--context {}: {} has only {} tokens", wanted, input.source, have));
-    }
-  }
-  if (have < 2)
-    return invalid_argument(fmt::format("{} has {} tokens, wanted at least 2", input.source, have));
-  if (std::min(have, most) < wanted) {
-    wanted = std::min(have, most);
-    fmt::print(stderr, "note     context is {} tokens: {} has {}, the model takes {}\n", wanted,
-               input.source, have, most);
-  }
-  tokens.resize(static_cast<size_t>(wanted));
-  return tokens;
 }
 
 }  // namespace kvant::cli

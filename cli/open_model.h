@@ -15,61 +15,53 @@
 
 namespace kvant::cli {
 
-struct OpenModel {
-  std::unique_ptr<ThreadPool> threads;
-  std::unique_ptr<Model> model;
-};
-
 // --threads, or every processor.
 int num_threads(const Settings& settings);
-
-// Refuses what can be refused before weights are read (paths, format names, options that don't go
-// together), then loads.
-Result<OpenModel> open_model(const Invocation& in);
 
 // The formats of one --kv value for every layer, and the cache options that follow.
 struct CachePlanChoice {
   std::string name;  // as asked for
   ResolvedFormats formats;
   CacheOptions options;
-};
-Result<CachePlanChoice> choose_cache(const Settings& settings, std::string_view kv,
-                                     const ModelInfo& info);
 
-// "a,b,c" cut at commas; an empty item is an error.
-Result<std::vector<std::string>> split_formats(std::string_view list);
+  // False where every layer's formats are exact, so that no page is ever sealed.
+  bool seals() const;
+};
+
+// What a command will do with a model.
+struct RunPlan {
+  std::vector<std::string> formats;  // one cache each, as --kv names them
+  bool baseline = false;             // one more cache, in bf16
+  int64_t tokens = 0;                // that each will hold; 0: as many as come
+};
+
+struct OpenModel {
+  std::unique_ptr<ThreadPool> threads;
+  std::unique_ptr<Model> model;
+  std::vector<CachePlanChoice> caches;  // one per format of the plan
+};
+
+// Refuses what can be refused before weights are read (paths, format names, options that don't go
+// together; then, from the model's shape, formats of layers, the context and the memory), and
+// loads. What the run takes is entered in `in.memory`.
+Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan);
+
+// For a command that learns only from the loaded model how many tokens its caches will hold:
+// exhausted if those don't fit into memory.
+Status check_cache_memory(const Invocation& in, std::span<const CachePlanChoice> caches,
+                          int64_t tokens);
 
 // The pair that most layers have, and "(+ 3 layers otherwise)" if not all do.
 FormatPair main_pair(std::span<const FormatPair> layers);
 std::string describe_formats(std::span<const FormatPair> layers);
 
 // Prints the start-up block to stderr.
-void announce(const Invocation& in, const OpenModel& open,
-              std::span<const CachePlanChoice> choices);
+void announce(const Invocation& in, const OpenModel& open);
 
 // What every JSON output says about its run.
 Json run_facts(const Invocation& in, const OpenModel& open);
 Json formats_json(const CachePlanChoice& choice);
 // The name of the cache format that the checkpoint declares, or null.
 Json declared_json(const ModelInfo& info);
-
-// What --text or --ids-file holds, else the built-in sample; read before a model is loaded, so that
-// a missing file is found at once.
-struct TextInput {
-  std::string source;  // for messages
-  std::string text;
-  std::vector<int32_t> ids;  // instead of text, if not empty
-};
-Result<TextInput> read_text(const Settings& settings);
-
-// The first --context tokens of the input. Fewer are an error where the number was asked for, else
-// a note.
-Result<std::vector<int32_t>> context_tokens(const Settings& settings, const TextInput& input,
-                                            const Model& model);
-
-// invalid_argument if an id is outside the model's vocabulary.
-Status check_ids(std::span<const int32_t> ids, const ModelInfo& info);
-
-extern const std::string_view kSampleText;
 
 }  // namespace kvant::cli

@@ -1,29 +1,27 @@
 #include "cli/output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 
 namespace kvant::cli {
-namespace {
 
-struct Close {
-  void operator()(std::FILE* f) const { std::fclose(f); }
-};
-using File = std::unique_ptr<std::FILE, Close>;
-
-}  // namespace
-
-Result<std::string> read_file(const std::string& path) {
+Result<File> open_file(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return invalid_argument(fmt::format("{} is a directory, wanted a file", path));
-  const File file(std::fopen(path.c_str(), "rb"));
+  File file(std::fopen(path.c_str(), "rb"));
   if (!file) return not_found(fmt::format("{} can't be read: {}", path, std::strerror(errno)));
+  return file;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  KVANT_ASSIGN(const File file, open_file(path));
   std::string text;
   char buffer[1 << 16];
   size_t n;
@@ -33,13 +31,34 @@ Result<std::string> read_file(const std::string& path) {
   return text;
 }
 
+Status flush_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return io_error(fmt::format("the output can't be written{}{}", errno != 0 ? ": " : "",
+                              errno != 0 ? std::strerror(errno) : ""));
+}
+
+Status check_writable(const std::string& path) {
+  if (path.empty() || takes_output(path)) return {};
+  std::error_code error;
+  const std::filesystem::file_status before = std::filesystem::symlink_status(path, error);
+  if (std::filesystem::is_directory(path, error))
+    return invalid_argument(fmt::format("{} is a directory, wanted a file to write", path));
+  // A pipe would wait for its reader: its permissions must do.
+  const bool opens =
+      std::filesystem::is_regular_file(path, error) || !std::filesystem::exists(path);
+  const int file =
+      opens ? open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : access(path.c_str(), W_OK);
+  if (file < 0) return io_error(fmt::format("{} can't be written: {}", path, std::strerror(errno)));
+  if (opens) close(file);
+  if (before.type() == std::filesystem::file_type::not_found) std::filesystem::remove(path, error);
+  return {};
+}
+
 Status write_text(const std::string& path, std::string_view text) {
   if (takes_output(path)) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
-        std::fflush(stdout) != 0) {
-      return io_error(fmt::format("the output can't be written: {}", std::strerror(errno)));
-    }
-    return {};
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return flush_output();
   }
   File file(std::fopen(path.c_str(), "wb"));
   if (!file) return io_error(fmt::format("{} can't be written: {}", path, std::strerror(errno)));

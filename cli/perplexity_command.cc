@@ -4,9 +4,11 @@
 
 #include <cmath>
 
+#include "cli/cache_size.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
+#include "cli/text_input.h"
 #include "evaluate/lockstep.h"
 
 namespace kvant::cli {
@@ -14,12 +16,18 @@ namespace {
 
 constexpr double kTwoSided95 = 1.96;  // standard errors in a 95 % interval
 
-std::string render(const EvaluationResult& r, bool baseline) {
+struct RunFacts {
+  bool baseline;
+  bool seals;
+  int64_t windows;
+};
+
+std::string render(const EvaluationResult& r, const RunFacts& run) {
   const double low = std::exp(r.nll.mean - kTwoSided95 * r.nll.standard_error);
   const double high = std::exp(r.nll.mean + kTwoSided95 * r.nll.standard_error);
   std::string out =
       fmt::format("perplexity   {:.4f}  (95 %: {:.3f} to {:.3f})\n", r.perplexity, low, high);
-  if (baseline) {
+  if (run.baseline) {
     out += fmt::format("KLD to BF16  mean {}, P99 {}, max {}  (standard error {})\n",
                        short_number(r.kld.mean), short_number(r.kld.p99), short_number(r.kld.max),
                        short_number(r.kld.standard_error));
@@ -28,23 +36,28 @@ std::string render(const EvaluationResult& r, bool baseline) {
     out += fmt::format("ln PPL/BF16  {:+.5f}  (standard error {})\n", r.nll_change.mean,
                        short_number(r.nll_change.standard_error));
   }
-  out +=
-      fmt::format("scored       {} of {} tokens, {:.1f} % of the cache reads from sealed pages\n",
-                  r.scored_tokens, r.tokens, 100 * r.sealed_read_share);
-  out += fmt::format("cache        {}, {:.2f} bits per element\n",
-                     human_bytes(static_cast<double>(r.usage.live_bytes)), r.effective_bits);
+  out += fmt::format(
+      "scored       {} of {} tokens{}, {:.1f} % of the cache reads from sealed pages\n",
+      r.scored_tokens, r.tokens, run.windows > 1 ? fmt::format(" in {} windows", run.windows) : "",
+      100 * r.sealed_read_share);
+  out += fmt::format("cache        {}\n", describe_size(r.usage, run.seals));
   out +=
       fmt::format("prefill      {:.0f} tok/s\ndigest       {:016x}\n", r.prefill_tok_s, r.digest);
   return out;
 }
 
-Json result_json(const EvaluationResult& r, bool baseline) {
-  Json json = {{"perplexity", r.perplexity},        {"nll", r.nll.mean},
-               {"nll_error", r.nll.standard_error}, {"tokens", r.tokens},
-               {"scored_tokens", r.scored_tokens},  {"sealed_read_share", r.sealed_read_share},
-               {"cache_bytes", r.usage.live_bytes}, {"effective_bits", r.effective_bits},
-               {"prefill_tok_s", r.prefill_tok_s},  {"digest", fmt::format("{:016x}", r.digest)}};
-  if (baseline) {
+Json result_json(const EvaluationResult& r, const RunFacts& run) {
+  Json json = {{"perplexity", r.perplexity},
+               {"nll", r.nll.mean},
+               {"nll_error", r.nll.standard_error},
+               {"tokens", r.tokens},
+               {"scored_tokens", r.scored_tokens},
+               {"sealed_read_share", r.sealed_read_share},
+               {"cache_bytes", r.usage.live_bytes},
+               {"effective_bits", optional_json(effective_bits(r.usage, run.seals))},
+               {"prefill_tok_s", r.prefill_tok_s},
+               {"digest", fmt::format("{:016x}", r.digest)}};
+  if (run.baseline) {
     json.update({{"kld", r.kld.mean},
                  {"kld_p99", r.kld.p99},
                  {"kld_max", r.kld.max},
@@ -60,31 +73,34 @@ Json result_json(const EvaluationResult& r, bool baseline) {
 }  // namespace
 
 Status run_perplexity(const Invocation& in) {
-  KVANT_ASSIGN(const TextInput input, read_text(in.settings));
-  KVANT_ASSIGN(const OpenModel open, open_model(in));
-  KVANT_ASSIGN(const CachePlanChoice choice,
-               choose_cache(in.settings, in.settings.kv, open.model->info()));
-  KVANT_ASSIGN(const std::vector<int32_t> tokens, context_tokens(in.settings, input, *open.model));
-  announce(in, open, {&choice, 1});
+  KVANT_ASSIGN(TextInput input, TextInput::open(in.settings));
+  const bool baseline = !in.settings.no_baseline;
+  KVANT_ASSIGN(const OpenModel open,
+               open_model(in, {{in.settings.kv}, baseline, in.settings.context}));
+  const CachePlanChoice& choice = open.caches.front();
+  KVANT_ASSIGN(const WindowedText text, read_windows(in.settings, input, *open.model));
+  announce(in, open);
   const EvaluatedRun run{choice.name, choice.options};
   EvaluationOptions options;
   options.chunk = static_cast<int>(in.settings.chunk);
   options.invariant = in.settings.invariant;
-  options.baseline = !in.settings.no_baseline;
+  options.baseline = baseline;
+  options.windows = in.settings.windows;
   std::vector<EvaluationResult> results;
   {
     Progress progress(fmt::format("perplexity {}", choice.name));
     options.progress = [&](double share) { progress.update(share); };
-    KVANT_ASSIGN(results, evaluate(*open.model, *open.threads, tokens, {&run, 1}, options));
+    KVANT_ASSIGN(results, evaluate(*open.model, *open.threads, text.ids, {&run, 1}, options));
   }
-  if (!takes_output(in.settings.json))
-    KVANT_TRY(write_text("-", render(results[0], options.baseline)));
+  const RunFacts facts{baseline, choice.seals(), in.settings.windows};
+  if (!takes_output(in.settings.json)) KVANT_TRY(write_text("-", render(results[0], facts)));
   if (in.settings.json.empty()) return {};
   Json json = run_facts(in, open);
   json["format"] = choice.name;
-  json["context"] = tokens.size();
+  json["context"] = text.context;
+  json["windows"] = in.settings.windows;
   json["chunk"] = in.settings.chunk;
-  json.update(result_json(results[0], options.baseline));
+  json.update(result_json(results[0], facts));
   json.update(formats_json(choice));
   return write_json(in.settings.json, json);
 }

@@ -43,12 +43,18 @@ std::string paint(std::string_view text, Color color, bool colored) {
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
 void Table::add_row(std::vector<Cell> cells) { rows_.push_back(std::move(cells)); }
+void Table::add_heading(std::string text) { rows_.push_back({{std::move(text), Color::kBold}}); }
 
 std::string Table::render(bool colored) const {
+  const auto is_heading = [&](const std::vector<Cell>& row) {
+    return row.size() == 1 && columns_.size() > 1;
+  };
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
     size_t w = width(columns_[c].title);
-    for (const std::vector<Cell>& row : rows_) w = std::max(w, width(row[c].text));
+    for (const std::vector<Cell>& row : rows_) {
+      if (!is_heading(row)) w = std::max(w, width(row[c].text));
+    }
     widths.push_back(w);
   }
   const auto line = [&](const std::vector<Cell>& cells) {
@@ -65,12 +71,17 @@ std::string Table::render(bool colored) const {
   std::vector<Cell> titles;
   for (const Column& column : columns_) titles.push_back({column.title, Color::kBold});
   std::string out = line(titles);
-  for (const std::vector<Cell>& row : rows_) out += line(row);
+  for (const std::vector<Cell>& row : rows_) {
+    out += is_heading(row) ? "\n" + paint(row[0].text, row[0].color, colored) + "\n" : line(row);
+  }
   return out;
 }
 
 std::string human_bytes(double bytes) {
   return scaled(bytes, 1000, {" B", " kB", " MB", " GB", " TB"});
+}
+std::string counted(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 std::string human_count(double count) { return scaled(count, 1000, {"", " k", " M", " G", " T"}); }
 

@@ -31,6 +31,7 @@ class Table {
   };
   explicit Table(std::vector<Column> columns);
   void add_row(std::vector<Cell> cells);  // as many as columns
+  void add_heading(std::string text);     // on a line of its own, after an empty one
   std::string render(bool colored) const;
 
  private:
@@ -38,8 +39,9 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-std::string human_bytes(double bytes);   // "98.1 MB", decimal units
-std::string human_count(double count);   // "134.5 M"
+std::string human_bytes(double bytes);                      // "98.1 MB", decimal units
+std::string counted(int64_t count, std::string_view noun);  // "1 token", "2 tokens"
+std::string human_count(double count);                      // "134.5 M"
 std::string short_number(double value);  // three significant digits: "1.23e-05", "0.0123", "12.3"
 
 // A bar on stderr, when stderr is a terminal; silent otherwise.

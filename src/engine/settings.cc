@@ -12,30 +12,32 @@ namespace {
 
 using S = Settings;
 using G = OptionGroup;
+using F = TextForm;
 
 constexpr std::string_view kSweep = "bf16,int8,k8v4,int4,int3,int2,fp8,kivi4,kivi2";
 constexpr double kManyTokens = 1 << 24;
 
 // clang-format off
 const OptionSpec kSpecs[] = {
-  {G::kCache, "kv", "FORMAT", "auto", "how K and V are stored: auto (what the checkpoint declares, else bf16), a preset (int8, k8v4, int4, int3, int2, fp8, kivi4, kivi2), a format, or K/V apart by a slash", &S::kv},
-  {G::kManyFormats, "kv", "A,B,C", kSweep, "the formats to compare, by comma; each is a preset, a format, or K/V", &S::kv},
-  {G::kCache, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8;sliding=bf16\"", &S::kv_layers},
+  {G::kCache, "kv", "FORMAT", "auto", "how K and V are stored: auto (what the checkpoint declares, else bf16), a preset (int8, k8v4, int4, int3, int2, fp8, kivi4, kivi2), a format, or K/V apart by a slash", &S::kv, 0, 0, 0, F::kOneItem},
+  {G::kManyFormats, "kv", "A,B,C", kSweep, "the formats to compare, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
+  {G::kCache, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8;sliding=bf16\"", &S::kv_layers, 0, 0, 0, F::kFilled},
   {G::kCache, "sinks", "N", "64", "tokens at the start that stay exact, a multiple of 64", &S::sinks, 0, kManyTokens, 64},
   {G::kCache, "exact-window", "W", "0", "recent tokens that stay exact beside the open page, a multiple of 64", &S::exact_window, 0, kManyTokens, 64},
   {G::kCache, "rotation-seed", "N", "0", "seed of the rotations of _rot formats", &S::rotation_seed, 0, 9e15},
   {G::kCache, "strict", "", "", "an error, not a note, where a layer can't have the format asked for", &S::strict},
 
-  {G::kModel, "weights", "TYPE", "native", "store weights as native, f32, bf16, q8_0 or q4_0; independent of the cache", &S::weights},
+  {G::kModel, "weights", "TYPE", "native", "store weights as native, f32, bf16, q8_0 or q4_0; independent of the cache", &S::weights, 0, 0, 0, F::kFilled},
   {G::kModel, "invariant", "", "", "the few-row path everywhere: any --chunk gives the same bits, more slowly", &S::invariant},
   {G::kModel, "v,verbose", "", "", "print the formats of every layer at the start", &S::verbose},
   {G::kThreads, "threads", "N", "", "threads to compute with (default: all processors this process may use)", &S::threads, 1, 1024},
 
-  {G::kText, "text", "FILE", "", "the text to read (default: a sample that is built in)", &S::text_file},
-  {G::kText, "ids-file", "FILE", "", "token ids to run instead of a text, from a file", &S::ids_file},
+  {G::kText, "text", "FILE", "", "the text to read (default: a sample that is built in)", &S::text_file, 0, 0, 0, F::kFilled},
+  {G::kText, "ids-file", "FILE", "", "token ids to run instead of a text, from a file", &S::ids_file, 0, 0, 0, F::kFilled},
   {G::kText, "context", "N", "2048", "tokens of the text to run", &S::context, 2, kManyTokens},
+  {G::kText, "windows", "N", "1", "stretches of --context tokens to run, one after the other, each from an empty cache; the figures are means over all their tokens", &S::windows, 1, 65536},
   {G::kMeasure, "chunk", "N", "512", "tokens per prefill step, a multiple of 64 (any number with --invariant)", &S::chunk, 1, kManyTokens},
-  {G::kCompare, "no-speed", "", "", "leave out the timings", &S::no_speed},
+  {G::kCompare, "no-speed", "", "", "don't time: no decoding behind the text, and no speeds in table, JSON and CSV", &S::no_speed},
   {G::kCompare, "decode-steps", "N", "24", "tokens to time for the decode speed", &S::decode_steps, 1, 4096},
   {G::kCompare, "max-kld", "X", "0.005", "recommend a format only if its mean KL divergence stays below", &S::max_kld, 0, 1e6},
   {G::kCompare, "max-kld-p99", "X", "0.05", "... and its 99th percentile below", &S::max_kld_p99, 0, 1e6},
@@ -43,7 +45,7 @@ const OptionSpec kSpecs[] = {
   {G::kPerplexity, "no-baseline", "", "", "leave out the BF16 run that the KL divergence needs", &S::no_baseline},
 
   {G::kPrompt, "p,prompt", "TEXT", "", "the prompt", &S::prompt},
-  {G::kPrompt, "prompt-file", "FILE", "", "the prompt, read from a file", &S::prompt_file},
+  {G::kPrompt, "prompt-file", "FILE", "", "the prompt, read from a file", &S::prompt_file, 0, 0, 0, F::kFilled},
   {G::kPrompt, "chat", "", "", "put the prompt into the model's chat template", &S::chat},
   {G::kChat, "system", "TEXT", "", "a system message", &S::system},
   {G::kSampling, "n,max-tokens", "N", "128", "tokens to generate at most", &S::max_tokens, 1, kManyTokens},
@@ -54,22 +56,22 @@ const OptionSpec kSpecs[] = {
   {G::kSampling, "min-p", "P", "0", "drop tokens less likely than P times the best one", &S::min_p, 0, 0.999999},
   {G::kSampling, "repeat-penalty", "R", "1", "divide the logits of tokens already seen by R", &S::repeat_penalty, 1e-3, 10},
   {G::kSampling, "seed", "N", "0", "seed of the sampling", &S::seed, 0, 9e15},
-  {G::kSampling, "stop", "TEXT", "", "end at this text; may be given several times", &S::stop},
+  {G::kSampling, "stop", "TEXT", "", "end at this text; may be given several times", &S::stop, 0, 0, 0, F::kFilled},
   {G::kSampling, "ignore-end", "", "", "go on after the model's end token", &S::ignore_end},
 
-  {G::kLogits, "ids", "1,2,3", "", "token ids to run", &S::ids},
-  {G::kLogits, "ids-file", "FILE", "", "token ids to run, from a file", &S::ids_file},
+  {G::kLogits, "ids", "1,2,3", "", "token ids to run", &S::ids, 0, 0, 0, F::kFilled},
+  {G::kLogits, "ids-file", "FILE", "", "token ids to run, from a file", &S::ids_file, 0, 0, 0, F::kFilled},
   {G::kLogits, "p,prompt", "TEXT", "", "text to run", &S::prompt},
-  {G::kLogits, "prompt-file", "FILE", "", "text to run, from a file", &S::prompt_file},
-  {G::kLogits, "out", "FILE", "", "where to write the float32 array [tokens, vocabulary], as .npy", &S::out},
+  {G::kLogits, "prompt-file", "FILE", "", "text to run, from a file", &S::prompt_file, 0, 0, 0, F::kFilled},
+  {G::kLogits, "out", "FILE", "", "where to write the float32 array [tokens, vocabulary], as .npy", &S::out, 0, 0, 0, F::kFilled},
   {G::kTokenize, "text", "TEXT", "", "the text", &S::text},
-  {G::kTokenize, "text-file", "FILE", "", "the text, read from a file", &S::text_file},
+  {G::kTokenize, "text-file", "FILE", "", "the text, read from a file", &S::text_file, 0, 0, 0, F::kFilled},
   {G::kTokenize, "no-special", "", "", "don't add the BOS token and the like", &S::no_special},
-  {G::kDetokenize, "ids", "1,2,3", "", "the token ids", &S::ids},
-  {G::kDetokenize, "ids-file", "FILE", "", "the token ids, read from a file", &S::ids_file},
+  {G::kDetokenize, "ids", "1,2,3", "", "the token ids", &S::ids, 0, 0, 0, F::kFilled},
+  {G::kDetokenize, "ids-file", "FILE", "", "the token ids, read from a file", &S::ids_file, 0, 0, 0, F::kFilled},
   {G::kDetokenize, "keep-special", "", "", "print special tokens too", &S::keep_special},
 
-  {G::kBench, "kv", "A,B,C", "f32,bf16,int8,k8v4,int4,fp8", "the formats to time, by comma", &S::kv},
+  {G::kBench, "kv", "A,B,C", "f32,bf16,int8,k8v4,int4,fp8", "the formats to time, by comma", &S::kv, 0, 0, 0, F::kItems},
   {G::kBench, "heads", "N", "9", "query heads", &S::heads, 1, 1024},
   {G::kBench, "kv-heads", "N", "3", "KV heads; they divide the query heads", &S::kv_heads, 1, 1024},
   {G::kBench, "dim", "D", "64", "channels of a head", &S::dim, 16, 1024},
@@ -79,8 +81,8 @@ const OptionSpec kSpecs[] = {
   {G::kBench, "repeats", "N", "21", "rounds; the median is printed", &S::repeats, 3, 100000},
   {G::kBench, "no-peers", "", "", "leave out ggml's own attention", &S::no_peers},
 
-  {G::kJson, "json", "[FILE]", "", "write JSON to FILE, or to the output without one", &S::json, 0, 0, 0, true},
-  {G::kCsv, "csv", "[FILE]", "", "write CSV to FILE, or to the output without one", &S::csv, 0, 0, 0, true},
+  {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},
+  {G::kCsv, "csv", "[=FILE]", "", "print CSV in place of the text, or write it to FILE beside the text", &S::csv, 0, 0, 0, F::kOptional},
 };
 // clang-format on
 
@@ -96,6 +98,31 @@ std::optional<T> parse_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+Status check_text(const OptionSpec& spec, std::string_view value) {
+  const std::string name = fmt::format("--{}", spec.long_name());
+  if (spec.form != F::kAny && value.empty()) {
+    return invalid_argument(fmt::format("{0} is empty; wanted a value, or no {0} at all ({0} {1})",
+                                        name, spec.metavar));
+  }
+  if (spec.form == F::kOneItem && value.find(',') != value.npos) {
+    return invalid_argument(
+        fmt::format("{} {}: wanted one {}; kvant compare takes a list", name, value, spec.metavar));
+  }
+  if (spec.form != F::kItems) return {};
+  std::set<std::string> seen;
+  for (const std::string& item : split_items(value)) {
+    if (item.empty()) {
+      return invalid_argument(
+          fmt::format("{} {}: an item is empty; wanted {}", name, value, spec.metavar));
+    }
+    if (!seen.insert(item).second) {
+      return invalid_argument(
+          fmt::format("{} {}: {} is there twice; wanted it once", name, value, item));
+    }
+  }
+  return {};
 }
 
 Status bad_number(const OptionSpec& spec, std::string_view value, std::string_view kind) {
@@ -132,10 +159,12 @@ struct Assign {
     return {};
   }
   Status operator()(std::string Settings::*field) const {
+    KVANT_TRY(check_text(spec, value));
     settings.*field = value;
     return {};
   }
   Status operator()(std::vector<std::string> Settings::*field) const {
+    KVANT_TRY(check_text(spec, value));
     (settings.*field).emplace_back(value);
     return {};
   }
@@ -190,11 +219,22 @@ Status check_settings(const Settings& s) {
         fmt::format("--threads {}: this process may use {} processors, wanted at most {} threads",
                     s.threads, cpus, 4 * cpus));
   }
-  if (s.json == "-" && s.csv == "-") {
+  if (!s.json.empty() && s.json == s.csv) {
     return invalid_argument(
-        "--json and --csv both go to the output; wanted a file for at least one of them");
+        fmt::format("--json and --csv both go to {}; wanted a file of its own for one of them",
+                    s.json == "-" ? "the output" : s.json));
   }
   return {};
+}
+
+std::vector<std::string> split_items(std::string_view list) {
+  std::vector<std::string> items;
+  for (size_t at = 0; at <= list.size();) {
+    const size_t end = std::min(list.find(',', at), list.size());
+    items.emplace_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return items;
 }
 
 Result<std::vector<int32_t>> parse_ids(std::string_view text) {

@@ -35,6 +35,7 @@ struct Settings {
   // texts
   std::string text_file, prompt, prompt_file, text, ids, ids_file, system;
   int64_t context = 0;
+  int64_t windows = 1;
   int64_t chunk = 0;
   bool no_special = false;
   bool keep_special = false;
@@ -83,6 +84,15 @@ enum class OptionGroup : uint8_t {
 };
 std::string_view group_title(OptionGroup group);
 
+// What a text may be.
+enum class TextForm : uint8_t {
+  kAny,
+  kFilled,    // not empty
+  kOneItem,   // not empty, and no list
+  kItems,     // a list by comma: no item is empty, none is there twice
+  kOptional,  // may be left out, which means "-", and comes after `=`: --json, --json=FILE
+};
+
 struct OptionSpec {
   OptionGroup group;
   std::string_view name;      // without dashes; "p,prompt" where there is a short form
@@ -92,13 +102,18 @@ struct OptionSpec {
   std::variant<bool Settings::*, int64_t Settings::*, double Settings::*, std::string Settings::*,
                std::vector<std::string> Settings::*>
       field;
-  double low = 0, high = 0;     // of numbers, both included
-  int64_t multiple = 0;         // of integers: 64 where the value counts whole pages
-  bool optional_value = false;  // --json alone means "-"
+  double low = 0, high = 0;  // of numbers, both included
+  int64_t multiple = 0;      // of integers: 64 where the value counts whole pages
+  TextForm form = TextForm::kAny;
 
-  // The long name.
-  std::string_view long_name() const {
-    return name.substr(name.find(',') == name.npos ? 0 : name.find(',') + 1);
+  std::string_view long_name() const { return name.substr(short_name().empty() ? 0 : 2); }
+  // One letter, or "".
+  std::string_view short_name() const {
+    return name.size() > 1 && name[1] == ',' ? name.substr(0, 1) : std::string_view();
+  }
+  bool is_flag() const { return metavar.empty(); }
+  bool is_list() const {
+    return std::holds_alternative<std::vector<std::string> Settings::*>(field);
   }
 };
 std::span<const OptionSpec> option_specs();
@@ -109,12 +124,15 @@ std::vector<const OptionSpec*> options_of(std::span<const OptionGroup> groups);
 // Settings with every default of these groups in place.
 Settings default_settings(std::span<const OptionGroup> groups);
 
-// Parses `value` into the option's field; invalid_argument names option, value and range. Marks it
-// as given.
+// Parses `value` into the option's field; invalid_argument names option, value and what was wanted.
+// Marks it as given.
 Status set_option(Settings& settings, const OptionSpec& spec, std::string_view value);
 
 // Options that can't go together, for commands that read a model.
 Status check_settings(const Settings& settings);
+
+// "a,b,c" cut at the commas.
+std::vector<std::string> split_items(std::string_view list);
 
 // "1,2,3" or white space between: token ids, each at least 0.
 Result<std::vector<int32_t>> parse_ids(std::string_view text);

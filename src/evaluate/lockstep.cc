@@ -39,8 +39,9 @@ class Evaluation {
              const EvaluationOptions& options)
       : model_(model),
         threads_(threads),
-        tokens_(tokens),
+        all_tokens_(tokens),
         options_(options),
+        window_(tokens.size() / static_cast<size_t>(options.windows)),
         vocab_(static_cast<size_t>(model.info().vocab_size)),
         hidden_size_(static_cast<size_t>(model.info().hidden_size)) {}
 
@@ -55,13 +56,24 @@ class Evaluation {
   }
 
   Status score() {
+    for (size_t first = 0; first < all_tokens_.size(); first += window_) {
+      tokens_ = all_tokens_.subspan(first, window_);
+      if (first > 0) KVANT_TRY(empty_caches());
+      KVANT_TRY(score_window());
+      windows_done_ += 1;
+    }
+    for (Run& run : runs_) usage_.push_back(run.cache->usage());
+    return {};
+  }
+
+  Status score_window() {
     const auto n = static_cast<int64_t>(tokens_.size());
-    for (int64_t first = 0, chunk_index = 0; first < n; first += options_.chunk, ++chunk_index) {
+    for (int64_t first = 0; first < n; first += options_.chunk, ++num_chunks_) {
       const int64_t count = std::min<int64_t>(options_.chunk, n - first);
       for (size_t i = 0; i < runs_.size(); ++i) {
         // The order turns from chunk to chunk, so that no format always runs on a machine that
         // another has warmed.
-        Run& run = runs_[(i + static_cast<size_t>(chunk_index)) % runs_.size()];
+        Run& run = runs_[(i + num_chunks_) % runs_.size()];
         KVANT_TRY(forward(run, first, count).with_context(run.name));
         report(first +
                count * static_cast<int64_t>(i + 1) / static_cast<int64_t>(2 * runs_.size()));
@@ -72,7 +84,6 @@ class Evaluation {
         report(first + count / 2 + row / 2);
       }
     }
-    for (Run& run : runs_) usage_.push_back(run.cache->usage());
     return {};
   }
 
@@ -116,8 +127,16 @@ class Evaluation {
     if (!cache.ok()) return cache.status().with_context(name);
     run.cache = std::move(*cache);
     KVANT_ASSIGN(run.sequence, run.cache->create_sequence());
-    run.hidden.resize(static_cast<size_t>(options_.chunk) * hidden_size_);
+    run.hidden.resize(std::min(static_cast<size_t>(options_.chunk), window_) * hidden_size_);
     runs_.push_back(std::move(run));
+    return {};
+  }
+
+  Status empty_caches() {
+    for (Run& run : runs_) {
+      KVANT_TRY(run.cache->release_sequence(run.sequence));
+      KVANT_ASSIGN(run.sequence, run.cache->create_sequence());
+    }
     return {};
   }
 
@@ -183,9 +202,9 @@ class Evaluation {
 
   Result<EvaluationResult> result_of(Run& run, const CacheUsage& usage) {
     EvaluationResult r;
-    r.tokens = static_cast<int64_t>(tokens_.size());
+    r.tokens = static_cast<int64_t>(all_tokens_.size());
     r.scored_tokens = static_cast<int64_t>(run.nll.size());
-    KVANT_ASSIGN(const ReadShare share, count_reads(run.options, 0, r.tokens));
+    KVANT_ASSIGN(const ReadShare share, count_reads(run.options, 0, static_cast<int64_t>(window_)));
     r.sealed_read_share = share.share();
     r.nll = summarize(run.nll);
     r.perplexity = std::exp(r.nll.mean);
@@ -219,16 +238,20 @@ class Evaluation {
     return r;
   }
 
+  // `done`: tokens of the current window.
   void report(int64_t done) const {
-    if (options_.progress)
-      options_.progress(static_cast<double>(done) / static_cast<double>(tokens_.size()));
+    if (!options_.progress) return;
+    const double windows = windows_done_ + static_cast<double>(done) / static_cast<double>(window_);
+    options_.progress(windows / static_cast<double>(options_.windows));
   }
 
   Model& model_;
   ThreadPool& threads_;
-  std::span<const int32_t> tokens_;
+  std::span<const int32_t> all_tokens_, tokens_;  // tokens_: of the current window
   const EvaluationOptions& options_;
-  const size_t vocab_, hidden_size_;
+  const size_t window_, vocab_, hidden_size_;
+  double windows_done_ = 0;
+  size_t num_chunks_ = 0;
   std::vector<Run> runs_;  // the baseline first, if there is one
   std::vector<CacheUsage> usage_;
   std::vector<float> base_logits_, run_logits_;  // [64][vocab]
@@ -243,9 +266,11 @@ Result<std::vector<EvaluationResult>> evaluate(Model& model, ThreadPool& threads
                                                std::span<const EvaluatedRun> runs,
                                                const EvaluationOptions& options) {
   if (runs.empty()) return invalid_argument("no format to evaluate was given");
-  if (tokens.size() < 2)
-    return invalid_argument(
-        fmt::format("the text has {} tokens, wanted at least 2", tokens.size()));
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (options.windows < 1 || count % options.windows != 0 || count / options.windows < 2) {
+    return invalid_argument(fmt::format(
+        "{} tokens can't be cut into {} equal windows of at least 2", count, options.windows));
+  }
   if (options.chunk < 1 || (options.chunk % kPageTokens != 0 && !options.invariant)) {
     return invalid_argument(fmt::format("chunk is {}, wanted a multiple of 64", options.chunk));
   }

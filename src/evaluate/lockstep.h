@@ -7,7 +7,10 @@
 // own: a run in bf16 proves that its divergence is exactly 0. Logits of full blocks come from the
 // many-row path, of the text's tail from the few-row path, as in forward().
 //
-// Position t predicts token t + 1: a context of N tokens scores N − 1 predictions. Every prediction
+// The tokens may be several windows of one length, evaluated one after the other, each from empty
+// caches. The figures of all windows are summed up as one series: every token weighs the same.
+//
+// Position t predicts token t + 1: a window of N tokens scores N − 1 predictions. Every prediction
 // is made through the cache by the read rule, so a plain prefill measures the quantized cache;
 // `sealed_read_share` says how much of it.
 #pragma once
@@ -29,7 +32,8 @@ struct EvaluationOptions {
   int chunk = 512;         // tokens of one step; a multiple of 64 unless the model is invariant
   bool invariant = false;  // the model was loaded so: everything goes the few-row path
   bool baseline = true;    // score against BF16
-  int decode_steps = 0;    // tokens to time after the context; 0: none
+  int64_t windows = 1;     // of equal length; together they are the tokens
+  int decode_steps = 0;    // tokens to time after the last window; 0: none
   // Called now and then with the share that is done.
   std::function<void(double)> progress = {};
 };
@@ -40,7 +44,7 @@ struct EvaluatedRun {
 };
 
 struct EvaluationResult {
-  int64_t tokens = 0;
+  int64_t tokens = 0;  // of all windows
   int64_t scored_tokens = 0;
   double sealed_read_share = 0;
   SeriesSummary nll;
@@ -50,9 +54,9 @@ struct EvaluationResult {
   double top1_error = 0;  // standard error of it
   SeriesSummary
       nll_change;    // of −log p(next token) against the baseline: paired, so its error is small
-  CacheUsage usage;  // after the context
+  CacheUsage usage;  // after the last window
   double effective_bits = 0;           // of the pages held, per element of the tokens held
-  double prefill_tok_s = 0;            // forward() alone
+  double prefill_tok_s = 0;            // forward() alone, all windows
   std::optional<double> decode_tok_s;  // forward() and logits, median
   double decode_spread = 0;            // (upper − lower quartile) / median of the times
   uint64_t digest = 0;                 // hash of every logit: equal digests mean equal bits

@@ -96,6 +96,9 @@ class Codec {
   virtual std::string kernel_name() const = 0;
 };
 
+// unsupported: what to say where a format of scale source kGiven has no scale.
+Status missing_scale(const FormatInfo& format);
+
 // Makes the codec of `format` for one layer, head and side. unsupported if the format can't serve
 // this side, width or lacks an artifact: one sentence that names format, value and what works.
 Result<std::unique_ptr<Codec>> bind_codec(const FormatInfo& format, const CodecBinding& binding);

@@ -24,7 +24,7 @@ struct Expansion {
 constexpr std::string_view kAuto = "auto";
 constexpr Expansion kExpansions[] = {
     {{kAuto, "what the checkpoint declares for its cache, else bf16"}, "bf16", false, "bf16"},
-    {{"int8", "8 bits: K per channel over the page (rotated without q/k norms), V per token"},
+    {{"int8", "8 bits: K per channel over the page, V per token"},
      "int8_channel_z",
      true,
      "int8_token"},
@@ -32,7 +32,7 @@ constexpr Expansion kExpansions[] = {
      "int8_channel_z",
      true,
      "int4_token_z_lsq_rot"},
-    {{"int4", "4 bits: K per channel (rotated without q/k norms), V per token, rotated"},
+    {{"int4", "4 bits: K per channel over the page, V per token, rotated"},
      "int4_channel_z",
      true,
      "int4_token_z_lsq_rot"},

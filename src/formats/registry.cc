@@ -75,14 +75,24 @@ Status check_group(const FormatInfo& format, int dim) {
                      " channels in groups of " + std::to_string(format.group) + ": " + remedy);
 }
 
+// The formats that otherwise equal `format` and find their scales themselves.
+std::string self_scaling(const FormatInfo& format) {
+  const std::string_view kind =
+      std::string_view(format.name).substr(0, format.name.find("_tensor"));
+  std::string names;
+  int count = 0;
+  for (const FormatInfo& other : all_formats()) {
+    const bool fits = other.name.starts_with(kind) && other.family == format.family &&
+                      other.scale_source != ScaleSource::kGiven && !other.rotated;
+    if (fits && ++count <= 3) names += (names.empty() ? "" : ", ") + other.name;
+  }
+  return names;
+}
+
 // A given scale is checked in the type that it is stored in.
 Status check_given_scale(const FormatInfo& format, const CodecBinding& binding) {
   if (format.scale_source != ScaleSource::kGiven) return {};
-  if (binding.artifacts == nullptr) {
-    return unsupported(format.name + " takes a given scale and none was given for layer " +
-                       std::to_string(binding.layer) +
-                       ": give one, or take a format that finds its scales, such as per token");
-  }
+  if (binding.artifacts == nullptr) return missing_scale(format);
   const float given = binding.artifacts->tensor_scale;
   if (std::isfinite(given) && given > 0 && given <= kMaxStored && f32_to_f16(given) != 0) return {};
   char seen[32];
@@ -133,6 +143,13 @@ Result<double> sealed_bits(const FormatInfo& format, Side side, int dim) {
   binding.artifacts = &any_scale;
   KVANT_ASSIGN(const std::unique_ptr<Codec> codec, bind_codec(format, binding));
   return static_cast<double>(codec->page_bytes() * 8) / (kPageTokens * dim);
+}
+
+Status missing_scale(const FormatInfo& format) {
+  return unsupported(format.name +
+                     " has one scale for all its values, which calibration or the library's caller "
+                     "must give, and none was given; formats that find their own scales: " +
+                     self_scaling(format));
 }
 
 Result<std::unique_ptr<Codec>> bind_codec(const FormatInfo& format, const CodecBinding& binding) {

@@ -31,6 +31,8 @@ Result<std::unique_ptr<Decoder>> Decoder::load(DecoderSpec spec,
                                                const std::string& where) {
   KVANT_TRY(load_ggml_cpu());
   std::unique_ptr<Decoder> out(new Decoder(std::move(spec), std::move(source), options, threads));
+  out->fill_shape(where);
+  if (options.accept) KVANT_TRY(options.accept(out->info_));
   KVANT_TRY(out->load_weights(where));
   return out;
 }
@@ -54,7 +56,7 @@ Status Decoder::load_weights(const std::string& where) {
   }
   KVANT_TRY(weights.check_all_used(spec_.ignored_prefixes).with_context(where));
   rope_tables_.resize(spec_.ropes.size());
-  fill_info(weights, where);
+  fill_weights(weights);
   return {};
 }
 
@@ -74,7 +76,7 @@ Result<Decoder::Layer> Decoder::load_layer(const LayerLoader& loader) const {
   return out;
 }
 
-void Decoder::fill_info(const WeightLoader& weights, const std::string& where) {
+void Decoder::fill_shape(const std::string& where) {
   info_.path = where;
   info_.architecture = spec_.architecture;
   info_.name = spec_.name;
@@ -96,12 +98,16 @@ void Decoder::fill_info(const WeightLoader& weights, const std::string& where) {
     info_.cache_layers.push_back(cached);
     info_.layer_shapes.push_back(shape);
   }
-  info_.weight_bytes = weights.bytes();
-  info_.num_parameters = weights.parameters();
-  info_.weight_types.assign(weights.types().begin(), weights.types().end());
+  info_.conversion_bytes = WeightLoader(*source_, options_.weights, threads_).conversion_bytes();
   info_.compute =
       "few rows: ggml " + std::string(ggml_cpu_variant()) +
       (options_.invariant ? "; many rows: the same" : "; many rows: " + BlockDense::description());
+}
+
+void Decoder::fill_weights(const WeightLoader& weights) {
+  info_.weight_bytes = weights.bytes();
+  info_.num_parameters = weights.parameters();
+  info_.weight_types.assign(weights.types().begin(), weights.types().end());
 }
 
 Status Decoder::check_tokens(std::span<const ForwardItem> items) const {

@@ -48,7 +48,8 @@ class Decoder {
 
   Status load_weights(const std::string& where);
   Result<Layer> load_layer(const LayerLoader& loader) const;
-  void fill_info(const WeightLoader& weights, const std::string& where);
+  void fill_shape(const std::string& where);
+  void fill_weights(const WeightLoader& weights);
   Status check_tokens(std::span<const ForwardItem> items) const;
   // Positions of all rows and their paths.
   Status plan_rows(const KvCache& cache, std::span<const ForwardItem> items);

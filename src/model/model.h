@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ namespace kvant {
 
 class ThreadPool;
 
+struct ModelInfo;
+
 enum class WeightType : uint8_t { kNative, kF32, kBf16, kQ8_0, kQ4_0 };
 Result<WeightType> parse_weight_type(
     std::string_view name);  // "native", "f32", "bf16", "q8_0", "q4_0"
@@ -34,6 +37,9 @@ struct ModelOptions {
   // the length that they were trained with they take their factors for long contexts. 0: not known,
   // the short ones.
   int64_t context = 0;
+  // Asked before any weight is read, with all of ModelInfo but what only the weights say
+  // (weight_bytes, num_parameters, weight_types); a status that isn't OK ends the load with it.
+  std::function<Status(const ModelInfo&)> accept = {};
 };
 
 // What `inspect` prints and the cache needs. Filled from config.json or GGUF metadata.
@@ -49,6 +55,7 @@ struct ModelInfo {
   ModelTraits traits;
   std::vector<CacheLayer> cache_layers;  // shapes, windows and RoPE; formats left at bf16
   std::vector<LayerShape> layer_shapes;  // the same for the format resolver
+  uint64_t conversion_bytes = 0;         // of weights that aren't used as they lie in the file
   uint64_t weight_bytes = 0;             // as loaded
   uint64_t num_parameters = 0;
   std::vector<std::pair<std::string, int>> weight_types;  // "Q4_1" → number of tensors

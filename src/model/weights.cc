@@ -87,6 +87,21 @@ void WeightLoader::account(uint32_t type, uint64_t bytes, uint64_t parameters) {
   ++types_[type_name(type)];
 }
 
+uint64_t WeightLoader::conversion_bytes() const {
+  uint64_t bytes = 0;
+  for (std::string_view name : source_.names()) {
+    const Result<StoredTensor> tensor = source_.find(name);
+    if (!tensor.ok() || tensor->shape.size() < 2 || num_elements(tensor->shape) == 0) continue;
+    const auto cols = static_cast<int64_t>(tensor->shape.back());
+    const auto rows = static_cast<int64_t>(num_elements(tensor->shape)) / cols;
+    const Matrix stored{tensor->type, rows, cols, 0, tensor->data.data(), {}};
+    const uint32_t type = target_type(type_, stored);
+    if (type != stored.type || !is_aligned(stored))
+      bytes += static_cast<uint64_t>(rows) * type_row_bytes(type, cols);
+  }
+  return bytes;
+}
+
 Result<Matrix> WeightLoader::matrix(std::string_view name, int64_t rows, int64_t cols) {
   KVANT_ASSIGN(const StoredTensor tensor, source_.find(name));
   used_.emplace(name);

@@ -43,6 +43,9 @@ class WeightLoader {
   // ignored prefix don't count.
   Status check_all_used(std::span<const std::string> ignored_prefixes) const;
 
+  // Bytes that converting every matrix of the file would take, before any is loaded.
+  uint64_t conversion_bytes() const;
+
   uint64_t bytes() const { return bytes_; }
   uint64_t parameters() const { return parameters_; }
   const std::map<std::string, int>& types() const { return types_; }

@@ -13,12 +13,6 @@ namespace {
 const std::string kModel = tiny_model("llama");
 constexpr int kVocab = 64;  // smaller than any tiny model's
 
-std::string text_file(const std::string& name, const std::string& text) {
-  const std::filesystem::path path = scratch() / name;
-  std::ofstream(path, std::ios::binary) << text;
-  return path.string();
-}
-
 TEST(Program, HelpTeachesAndEveryCommandShowsAnExample) {
   const ProgramRun help = run_program({"--help"});
   EXPECT_EQ(help.exit_code, 0);
@@ -33,9 +27,9 @@ TEST(Program, HelpTeachesAndEveryCommandShowsAnExample) {
 }
 
 TEST(Program, CaseH1_BadInputIsOneSentenceFast) {
-  const std::string empty = text_file("empty.gguf", ""),
-                    junk = text_file("junk.gguf", "GGUF is not what this is");
-  const std::string ids = ids_file(200, kVocab), short_text = text_file("short.ids", "5");
+  const std::string empty = write_file("empty.gguf", ""),
+                    junk = write_file("junk.gguf", "GGUF is not what this is");
+  const std::string ids = ids_file(200, kVocab), short_text = write_file("short.ids", "5");
   const std::vector<std::vector<std::string>> kBad = {
       {"frobnicate"},
       {"compare"},
@@ -44,13 +38,18 @@ TEST(Program, CaseH1_BadInputIsOneSentenceFast) {
       {"compare", kModel, "--kv", "int9"},
       {"compare", kModel, "--kv", "int8,,int4"},
       {"compare", kModel, "--kv", ""},
+      {"compare", kModel, "--kv", "int8,int8"},
+      {"compare", kModel, "--ids-file", ids, "--context", "257"},
+      {"compare", kModel, "--ids-file", ids, "--context", "64", "--windows", "0"},
+      {"compare", kModel, "--ids-file", ids, "--context", "128", "--windows", "2"},
       {"compare", kModel, "--text", "/nowhere/text"},
       {"compare", kModel, "--text", "/"},
       {"compare", kModel, "--ids-file", ids, "--text", ids},
       {"compare", kModel, "--ids-file", ids, "--context", "201"},
       {"compare", kModel, "--ids-file", ids, "--context", "1"},
       {"compare", kModel, "--ids-file", ids, "--context", "nan"},
-      {"compare", kModel, "--ids-file", ids, "--json", "-", "--csv", "-"},
+      {"compare", kModel, "--ids-file", ids, "--json", "--csv"},
+      {"compare", kModel, "--ids-file", ids, "--json=/dev/null", "--csv=/dev/null"},
       {"compare", kModel, "--ids-file", ids, "--max-kld", "NaN"},
       {"perplexity", kModel, "--ids-file", short_text},
       {"perplexity", kModel, "--ids-file", ids, "--chunk", "100"},
@@ -69,6 +68,13 @@ TEST(Program, CaseH1_BadInputIsOneSentenceFast) {
       {"perplexity", scratch().string()},
       {"generate", kModel},
       {"generate", kModel, "-p", "x", "--prompt-file", ids},
+      {"generate", kModel, "-p", "x", "--context", "257"},
+      {"generate", kModel, "-p", "x", "--stop", ""},
+      {"generate", kModel, "-p", "x", "--kv", "int8,int4"},
+      {"generate", kModel, "-p", "x", "--kv", "int8_tensor"},
+      {"generate", kModel, "-p", "x", "--kv-layers", "0=int8_tensor"},
+      {"generate", kModel, "-p", "x", "--kv-layers", ""},
+      {"chat", kModel, "--context", "257"},
       {"generate", kModel, "-p", "x", "--temperature", "nan"},
       {"generate", kModel, "-p", "x", "--temperature", "1e400"},
       {"generate", kModel, "-p", "x", "--temperature", "-3"},
@@ -90,6 +96,9 @@ TEST(Program, CaseH1_BadInputIsOneSentenceFast) {
       {"bench", "attention", "--heads", "9", "--kv-heads", "2"},
       {"bench", "attention", "--kv", "int4_g32_z", "--dim", "80"},
       {"inspect", "/nowhere"},
+      {"inspect", kModel, "--json", "x.json"},
+      {"formats", "nosuch"},
+      {"help", "frobnicate"},
   };
   for (const std::vector<std::string>& words : kBad) {
     std::string line;
@@ -136,9 +145,9 @@ TEST(Program, CaseH1_EveryListedFormatServesOrIsRefused) {
 
 TEST(Program, CompareWritesATableJsonAndCsv) {
   const std::string json = (scratch() / "c.json").string(), csv = (scratch() / "c.csv").string();
-  const ProgramRun run =
-      run_program({"compare", kModel, "--ids-file", ids_file(256, kVocab), "--context", "256",
-                   "--kv", "bf16,int8,int2", "--decode-steps", "3", "--json", json, "--csv", csv});
+  const ProgramRun run = run_program({"compare", kModel, "--ids-file", ids_file(256, kVocab),
+                                      "--context", "256", "--kv", "bf16,int8,int2",
+                                      "--decode-steps", "3", "--json=" + json, "--csv=" + csv});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_NE(run.out.find("Take "), std::string::npos);
   EXPECT_EQ(run.out.find('\x1b'), std::string::npos) << "no colours into a file";

@@ -54,15 +54,24 @@ inline std::string quoted(const std::string& word) {
   return out + "'";
 }
 
-inline ProgramRun run_program(const std::vector<std::string>& words,
-                              const std::string& input = "") {
-  const std::filesystem::path out = scratch() / "out", err = scratch() / "err",
-                              in = scratch() / "in";
-  std::ofstream(in, std::ios::binary) << input;
+inline std::string write_file(const std::string& name, const std::string& bytes) {
+  const std::filesystem::path path = scratch() / name;
+  std::ofstream(path, std::ios::binary) << bytes;
+  return path.string();
+}
+
+// The program's command line for a shell.
+inline std::string command_line(const std::vector<std::string>& words) {
   std::string command = quoted(KVANT_PROGRAM);
   for (const std::string& word : words) command += " " + quoted(word);
-  command +=
-      " >" + quoted(out.string()) + " 2>" + quoted(err.string()) + " <" + quoted(in.string());
+  return command;
+}
+
+// Runs a shell's command line.
+inline ProgramRun run_shell(const std::string& line, const std::string& input = "") {
+  const std::filesystem::path out = scratch() / "out", err = scratch() / "err";
+  const std::string command = "( " + line + " ) >" + quoted(out.string()) + " 2>" +
+                              quoted(err.string()) + " <" + quoted(write_file("in", input));
   const auto begin = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   ProgramRun run;
@@ -71,6 +80,11 @@ inline ProgramRun run_program(const std::vector<std::string>& words,
   run.out = slurp(out);
   run.err = slurp(err);
   return run;
+}
+
+inline ProgramRun run_program(const std::vector<std::string>& words,
+                              const std::string& input = "") {
+  return run_shell(command_line(words), input);
 }
 
 inline std::string tiny_model(const std::string& name) {

@@ -67,6 +67,22 @@ TEST(Settings, CaseH2_AChunkThatIsNoPageNeedsInvariant) {
   EXPECT_TRUE(check_settings(settings).ok());
 }
 
+TEST(Settings, TextsAreRefusedWhereTheyAreEmptyOrTheWrongNumberOfThings) {
+  Settings settings;
+  const auto message = [&](OptionGroup group, std::string_view name, std::string_view value) {
+    return set_option(settings, spec_of(group, name), value).message();
+  };
+  EXPECT_EQ(message(OptionGroup::kManyFormats, "kv", "int8,,int4"),
+            "--kv int8,,int4: an item is empty; wanted A,B,C");
+  EXPECT_EQ(message(OptionGroup::kManyFormats, "kv", "int8,bf16,int8"),
+            "--kv int8,bf16,int8: int8 is there twice; wanted it once");
+  EXPECT_EQ(message(OptionGroup::kManyFormats, "kv", "int8,bf16"), "");
+  EXPECT_EQ(split_items(settings.kv), (std::vector<std::string>{"int8", "bf16"}));
+  EXPECT_NE(message(OptionGroup::kCache, "kv", "int8,bf16").find("wanted one"), std::string::npos);
+  EXPECT_NE(message(OptionGroup::kSampling, "stop", "").find("is empty"), std::string::npos);
+  EXPECT_EQ(message(OptionGroup::kPrompt, "prompt", ""), "");
+}
+
 TEST(Settings, ParsesListsOfIds) {
   EXPECT_EQ(*parse_ids("1,2,3"), (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(*parse_ids("[1, 2]\n"), (std::vector<int32_t>{1, 2}));

@@ -104,6 +104,50 @@ TEST_F(LockstepTest, DecodeIsTimedAtTheEndOfTheContext) {
   EXPECT_FALSE(run({kBf16}, 200)[0].decode_tok_s.has_value());
 }
 
+// N = 1 is the plain run; N = 2 what its two halves give when they are put together by hand.
+TEST_F(LockstepTest, WindowsAreRunOnTheirOwnAndWeighedByToken) {
+  const std::vector<int32_t> ids = toy::random_tokens(400, 5);
+  const EvaluatedRun job{"int2", toy::cache_options(*model_, kInt2)};
+  const auto evaluated = [&](std::span<const int32_t> tokens, int64_t windows) {
+    const auto r = evaluate(*model_, threads_, tokens, {&job, 1},
+                            {.chunk = 128, .windows = windows, .decode_steps = 1});
+    EXPECT_TRUE(r.ok()) << r.status().message();
+    return (*r)[0];
+  };
+  const EvaluationResult one = evaluated(ids, 1), plain = run({kInt2}, 400)[0];
+  EXPECT_EQ(one.digest, plain.digest);
+  EXPECT_EQ(one.kld.mean, plain.kld.mean);
+  const EvaluationResult both = evaluated(ids, 2), a = evaluated(std::span(ids).first(200), 1),
+                         b = evaluated(std::span(ids).last(200), 1);
+  EXPECT_EQ(both.tokens, 400);
+  EXPECT_EQ(both.scored_tokens, 398);
+  EXPECT_NEAR(both.nll.mean, (a.nll.mean + b.nll.mean) / 2, 1e-12);
+  EXPECT_NEAR(std::log(both.perplexity), std::log(a.perplexity * b.perplexity) / 2, 1e-12);
+  EXPECT_NEAR(both.kld.mean, (a.kld.mean + b.kld.mean) / 2, 1e-12);
+  EXPECT_NEAR(both.top1, (a.top1 + b.top1) / 2, 1e-12);
+  EXPECT_EQ(both.kld.max, std::max(a.kld.max, b.kld.max));
+  EXPECT_EQ(both.usage.live_bytes, b.usage.live_bytes);
+  EXPECT_EQ(both.sealed_read_share, a.sealed_read_share);
+  EXPECT_GT(both.decode_tok_s.value_or(0), 0);
+}
+
+// In windows of two tokens each scores one, so that the series itself can be seen.
+TEST_F(LockstepTest, TheP99OfWindowsIsThatOfAllTokens) {
+  const std::vector<int32_t> ids = toy::random_tokens(40, 5);
+  const EvaluatedRun job{"f32", toy::cache_options(*model_, {"f32", "f32"})};
+  std::vector<double> series;
+  for (size_t i = 0; i < ids.size(); i += 2) {
+    const auto r = evaluate(*model_, threads_, std::span(ids).subspan(i, 2), {&job, 1}, {});
+    ASSERT_TRUE(r.ok());
+    series.push_back((*r)[0].kld.mean);
+  }
+  const auto all = evaluate(*model_, threads_, ids, {&job, 1}, {.windows = 20});
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ((*all)[0].kld.p99, summarize(series).p99);
+  EXPECT_GT((*all)[0].kld.p99, 0);
+  EXPECT_NEAR((*all)[0].kld.mean, summarize(series).mean, 1e-18);
+}
+
 TEST_F(LockstepTest, CaseF7_OneDamagedHeadInAHundredTokensIsRefused) {
   model_ = std::make_unique<toy::ToyModel>(
       toy::ToyOptions{.sharpness = 2, .damaged_head = 1, .damage_rate = 0.015f});
@@ -131,6 +175,12 @@ TEST_F(LockstepTest, RefusesWhatItCannotScore) {
                 .status()
                 .code(),
             Code::kInvalidArgument);
+  for (const int64_t windows : {0, 2, 3}) {
+    const std::vector<int32_t> three = {1, 2, 3};
+    EXPECT_EQ(evaluate(*model_, threads_, three, {&job, 1}, {.windows = windows}).status().code(),
+              Code::kInvalidArgument)
+        << windows;
+  }
 }
 
 }  // namespace
