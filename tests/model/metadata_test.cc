@@ -7,6 +7,7 @@
 #include "../files/temp_file.h"
 #include "model/families.h"
 #include "model/open_decoder.h"
+#include "random_model.h"
 
 namespace kvant {
 namespace {
@@ -116,6 +117,26 @@ class DamagedModel : public ::testing::Test {
 TEST_F(DamagedModel, ATensorThatNothingUsesIsNamed) {
   EXPECT_THAT(refusal(R"("num_hidden_layers": 3)", R"("num_hidden_layers": 2)"),
               HasSubstr("tensor 'model.layers.2."));
+}
+
+// Scales of a calibrated cache are never dropped without a word, whatever they are called: until a
+// reader takes them, a checkpoint that has some is refused by the tensor's name.
+TEST(OpenDecoder, CaseE2_AScaleThatNothingReadsIsNamed) {
+  for (const char* name :
+       {"model.layers.0.self_attn.k_scale", "model.layers.0.attn.k_scale",
+        "model.layers.0.self_attn.k_proj.k_scale", "model.layers.0.self_attn.k_proj.output_scale",
+        "model.layers.0.self_attn.qkv_proj.v_scale", "model.layers.0.self_attn.kv_scale",
+        "language_model.model.layers.0.self_attn.v_scale", "model.layers.0.mystery_scale"}) {
+    for (const std::vector<int>& shape : std::vector<std::vector<int>>{{}, {1}}) {
+      RandomModel model({.layers = 1, .head_dim = 16});
+      model.add(name, shape);
+      model.write_weights("model.safetensors");
+      ThreadPool threads(1);
+      const Status status = open_decoder(model.path(), {}, threads).status();
+      EXPECT_EQ(status.code(), Code::kUnsupported) << name;
+      EXPECT_THAT(status.message(), HasSubstr("tensor '" + std::string(name) + "'"));
+    }
+  }
 }
 
 TEST(OpenDecoder, AMissingPathIsNotFound) {

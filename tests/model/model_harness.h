@@ -35,7 +35,11 @@ class TestModel {
   std::unique_ptr<KvCache> cache(const std::string& format) {
     CacheOptions options;
     options.layers = decoder_->info().cache_layers;
-    for (CacheLayer& layer : options.layers) layer.formats = {format, format};
+    const FormatInfo& info = *find_format(format).value();
+    for (CacheLayer& layer : options.layers) {
+      layer.formats = {info.for_keys ? format : "bf16", info.for_values ? format : "bf16"};
+      layer.key_scale = layer.value_scale = 0.05f;  // of formats that take a given one
+    }
     auto made = KvCache::create(options, threads_);
     EXPECT_TRUE(made.ok()) << made.status().message();
     return std::move(made).value();
