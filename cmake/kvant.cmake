@@ -7,9 +7,19 @@ function(kvant_room name)
   target_link_libraries(kvant_${name} PUBLIC kvant_options ${ROOM_DEPENDS})
 endfunction()
 
+# kvant_label(NAME labels...): the labels of the test NAME; the target tests_LABEL builds all programs of a label.
+function(kvant_label name)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARGN}")
+  foreach(label IN LISTS ARGN)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name})
+  endforeach()
+endfunction()
+
 # kvant_test(NAME [LABEL fast|slow|threads…] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
-# under its own name; `fast` unless said otherwise. The target tests_LABEL builds all tests of a label. KVANT_TEST_DATA is the
-# folder tests/data.
+# under its own name; `fast` unless said otherwise. KVANT_TEST_DATA is the folder tests/data.
 function(kvant_test name)
   cmake_parse_arguments(TEST "" "" "LABEL;SOURCES;DEPENDS" ${ARGN})
   if(NOT TEST_LABEL)
@@ -19,21 +29,21 @@ function(kvant_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} ${KVANT_GTEST})
   target_compile_definitions(${name} PRIVATE KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${TEST_LABEL}")
-  foreach(label IN LISTS TEST_LABEL)
-    if(NOT TARGET tests_${label})
-      add_custom_target(tests_${label})
-    endif()
-    add_dependencies(tests_${label} ${name})
-  endforeach()
+  kvant_label(${name} ${TEST_LABEL})
 endfunction()
 
-# kvant_fuzz(NAME SOURCES... DEPENDS targets...): a libFuzzer program (preset `fuzz` only), listed in fuzz-targets.txt.
+# kvant_fuzz(NAME SOURCES... DEPENDS targets...): one fuzz target, whose seeds are tests/data/fuzz/NAME. With KVANT_FUZZ a
+# libFuzzer program, listed in fuzz-targets.txt; without it a test that runs over the seeds, so that what they found once
+# stays found.
 function(kvant_fuzz name)
+  cmake_parse_arguments(FUZZ "" "" "SOURCES;DEPENDS" ${ARGN})
   if(NOT KVANT_FUZZ)
+    add_executable(${name} ${FUZZ_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cc)
+    target_link_libraries(${name} PRIVATE ${FUZZ_DEPENDS})
+    add_test(NAME ${name} COMMAND ${name} ${PROJECT_SOURCE_DIR}/tests/data/fuzz/${name})
+    kvant_label(${name} fast)
     return()
   endif()
-  cmake_parse_arguments(FUZZ "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${FUZZ_SOURCES})
   target_link_libraries(${name} PRIVATE ${FUZZ_DEPENDS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)

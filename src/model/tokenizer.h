@@ -91,6 +91,9 @@ struct ChatRequest {
   std::string_view variables_json =
       {};           // a JSON object of further variables ({"enable_thinking": false})
   int64_t now = 0;  // seconds since 1970 that strftime_now() prints; 0: the clock's
+  // Steps that the template may take, each over some bytes; real ones take some thousand. A second
+  // or two of a hostile one.
+  int64_t max_work = 32'000'000;
 };
 
 // Renders a chat template as Transformers' apply_chat_template does. invalid_argument with the

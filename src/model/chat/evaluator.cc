@@ -48,9 +48,9 @@ Value Evaluator::fail_with(Status status) {
 
 bool Evaluator::charge(size_t bytes) {
   work_ += 1 + static_cast<int64_t>(bytes / 4);
-  if (work_ > kMaxWork) {
+  if (work_ > max_work_) {
     fail_with(exhausted(
-        fmt::format("chat template, line {}: more than {} steps of work", line_, kMaxWork)));
+        fmt::format("chat template, line {}: more than {} steps of work", line_, max_work_)));
   }
   return !failed();
 }

@@ -20,8 +20,9 @@ namespace kvant::chat {
 class Evaluator {
  public:
   using Variables = std::vector<std::pair<std::string, Value>>;
-  // `now`: what strftime_now() prints.
-  explicit Evaluator(std::time_t now) : now_(now) {}
+  // `now`: what strftime_now() prints. `max_work`: one for each step, and one for every 4 bytes
+  // that a step reads or makes.
+  Evaluator(std::time_t now, int64_t max_work) : now_(now), max_work_(max_work) {}
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
   ~Evaluator();
@@ -109,7 +110,8 @@ class Evaluator {
   void assign(const std::string& name, Value value);
   void unpack(const std::vector<std::string>& names, const Value& value);
 
-  std::time_t now_;
+  const std::time_t now_;
+  const int64_t max_work_;
   Status status_;
   int64_t work_ = 0;
   int depth_ = 0;

@@ -13,8 +13,6 @@ inline constexpr int kMaxEvaluationDepth = 400;  // of expressions and macros un
 inline constexpr int kMaxValueDepth = 100;       // of lists in lists
 inline constexpr size_t kMaxValueWeight =
     64 << 20;  // bytes of a value written out: shared parts count each time
-inline constexpr int64_t kMaxWork =
-    32'000'000;  // units: one a step, one every 4 bytes that a step reads or makes
 inline constexpr size_t kMaxOutputBytes = 64 << 20;
 inline constexpr size_t kMaxMessageBytes = 300;
 inline constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox

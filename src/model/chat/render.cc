@@ -74,7 +74,7 @@ Result<std::string> render_chat(std::string_view chat_template, const ChatReques
   for (auto& [name, value] : extra.items) variables.emplace_back(name.string(), std::move(value));
   const std::time_t now =
       request.now != 0 ? static_cast<std::time_t>(request.now) : std::time(nullptr);
-  return chat::Evaluator(now).run(*root, std::move(variables));
+  return chat::Evaluator(now, request.max_work).run(*root, std::move(variables));
 }
 
 Result<std::string> render_chat(std::string_view chat_template,

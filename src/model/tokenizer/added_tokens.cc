@@ -98,9 +98,11 @@ void AddedTokens::split(std::string_view text, std::vector<Segment>& out) const 
       continue;
     }
     size_t begin = matched_from, end = found.end;
-    if (token.lstrip) begin = without_trailing_space(text.substr(0, begin));
+    // White space that an earlier token took isn't looked at again: tokens may be white space.
+    if (token.lstrip && begin > done)
+      begin = done + without_trailing_space(text.substr(done, begin - done));
     begin = std::max(begin, done);
-    if (token.rstrip) end += leading_space(text.substr(end));
+    if (token.rstrip && end >= done) end += leading_space(text.substr(end));
     if (begin > done) out.push_back({kNoToken, text.substr(done, begin - done)});
     out.push_back({token.id, text.substr(begin, std::max(begin, end) - begin)});
     done = std::max(done, end);

@@ -137,6 +137,7 @@ class Replace final : public Decoder {
   void apply_one(std::string& token, bool) const override {
     if (is_valid_utf8(token)) token = replace_all(token, *pattern_, content_);
   }
+  double growth() const override { return replace_growth(*pattern_, content_); }
 
  private:
   std::unique_ptr<Regex> pattern_;

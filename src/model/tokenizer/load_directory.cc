@@ -161,6 +161,23 @@ std::string step_names(const JsonNode& node) {
   return names;
 }
 
+// No family has more than six steps, nor steps that make a text more than forty times longer. A
+// file that piles them up could ask for any time and memory to encode a word.
+constexpr size_t kMaxSteps = 64;
+constexpr double kMaxGrowth = 1000;
+
+template <typename Steps>
+Status check_steps(const JsonNode& node, const Steps& steps, double& growth) {
+  if (steps.size() > kMaxSteps) {
+    return node.not_supported(
+        fmt::format("{} steps; at most {} are supported", steps.size(), kMaxSteps));
+  }
+  for (const auto& step : steps) growth *= step->growth();
+  if (growth <= kMaxGrowth) return {};
+  return node.not_supported(fmt::format(
+      "a text may become {:.0f} times longer; at most {:.0f} is supported", growth, kMaxGrowth));
+}
+
 }  // namespace
 
 Status read_tokenizer_json(const JsonNode& root, Description& out) {
@@ -173,6 +190,10 @@ Status read_tokenizer_json(const JsonNode& root, Description& out) {
   KVANT_TRY(read_decoder(root.member("decoder"), out.decoders));
   KVANT_TRY(read_post_processor(root.member("post_processor"), out));
   out.pre_tokenizers = std::move(pre.steps);
+  double encoded = 1, decoded = 1;
+  KVANT_TRY(check_steps(root.member("normalizer"), out.normalizers, encoded));
+  KVANT_TRY(check_steps(root.member("pre_tokenizer"), out.pre_tokenizers, encoded));
+  KVANT_TRY(check_steps(root.member("decoder"), out.decoders, decoded));
   const std::string names = step_names(root.member("pre_tokenizer"));
   if (!names.empty()) out.summary += ", pre-tokenizer " + names;
   return {};

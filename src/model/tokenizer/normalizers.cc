@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "model/tokenizer/steps.h"
@@ -11,6 +12,7 @@ class Prepend final : public Normalizer {
   void apply(std::string& text) const override {
     if (!text.empty()) text.insert(0, prefix_);
   }
+  double growth() const override { return 1 + static_cast<double>(prefix_.size()); }
 
  private:
   std::string prefix_;
@@ -21,6 +23,7 @@ class Replace final : public Normalizer {
   Replace(std::unique_ptr<Regex> pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(std::string& text) const override { text = replace_all(text, *pattern_, content_); }
+  double growth() const override { return replace_growth(*pattern_, content_); }
 
  private:
   std::unique_ptr<Regex> pattern_;
@@ -31,6 +34,10 @@ class Form final : public Normalizer {
  public:
   explicit Form(NormalForm form) : form_(form) {}
   void apply(std::string& text) const override { text = normalize(text, form_); }
+  // U+0390 decomposes from 2 bytes to 6, U+FDFA compatibly from 3 to 33.
+  double growth() const override {
+    return form_ == NormalForm::kNfkc || form_ == NormalForm::kNfkd ? 11 : 3;
+  }
 
  private:
   NormalForm form_;
@@ -39,6 +46,7 @@ class Form final : public Normalizer {
 class Lowercase final : public Normalizer {
  public:
   void apply(std::string& text) const override { text = lowercase(text); }
+  double growth() const override { return 1.5; }  // U+023A, U+0130: from 2 bytes to 3
 };
 
 class Strip final : public Normalizer {
@@ -84,6 +92,12 @@ std::string replace_all(std::string_view text, const Regex& pattern, std::string
   }
   out += text.substr(done);
   return out;
+}
+
+double replace_growth(const Regex& pattern, std::string_view content) {
+  const auto bytes = static_cast<double>(content.size());
+  const auto least = static_cast<double>(pattern.min_bytes());
+  return least > 0 ? std::max(1.0, bytes / least) : 1 + 2 * bytes;  // a match between any two bytes
 }
 
 std::unique_ptr<Normalizer> make_prepend(std::string prefix) {

@@ -175,6 +175,10 @@ class Metaspace final : public PreTokenizer {
     }
     list.pieces = std::move(out);
   }
+  double growth() const override {
+    const auto mark = static_cast<double>(replacement_.size());
+    return scheme_ == PrependScheme::kAlways ? 1 + mark : mark;
+  }
 
  private:
   std::string with_marks(const Piece& piece) const {
@@ -219,6 +223,7 @@ class PrefixSpace final : public PreTokenizer {
         piece.text = list.owned.emplace_back(" " + std::string(piece.text));
     }
   }
+  double growth() const override { return 2; }
 };
 
 }  // namespace

@@ -7,6 +7,9 @@
 namespace kvant::tokenizer {
 namespace {
 
+constexpr size_t kMaxAddedBytes =
+    4096;  // tried at every place of a text; real ones have some dozen
+
 Status read_vocab(const JsonNode& node, Vocab& vocab) {
   KVANT_ASSIGN(const simdjson::dom::object entries, node.object());
   vocab.reserve(entries.size(), entries.size() * 8);
@@ -151,6 +154,10 @@ Status read_added_tokens(const JsonNode& node, Description& out) {
     KVANT_ASSIGN(token.lstrip, entry.member("lstrip").boolean_or(false));
     KVANT_ASSIGN(token.rstrip, entry.member("rstrip").boolean_or(false));
     KVANT_ASSIGN(token.normalized, entry.member("normalized").boolean_or(!token.special));
+    if (content.size() > kMaxAddedBytes) {
+      return entry.member("content").wrong(
+          fmt::format("{} bytes; wanted at most {}", content.size(), kMaxAddedBytes));
+    }
     token.content = content;
     token.id =
         out.vocab->find(content);  // the vocabulary's id wins over the entry's, as in the reference

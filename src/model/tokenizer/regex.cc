@@ -4,11 +4,16 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <algorithm>
+
 namespace kvant::tokenizer {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 64 << 10;
-constexpr uint32_t kMatchLimit = 10'000'000;  // backtracking steps of the interpreter
+// Backtracking steps of one search: some for every byte of the text (a run of a million spaces
+// takes two million), and enough for a short one.
+constexpr size_t kStepsPerByte = 64;
+constexpr size_t kLeastSteps = 100'000;
 constexpr size_t kJitStackStart = 32 << 10;
 constexpr size_t kJitStackMax =
     16 << 20;  // PCRE2's default of 32 KB is too little for long runs of spaces
@@ -32,10 +37,7 @@ struct Scratch {
   pcre2_match_data* data = pcre2_match_data_create(1, nullptr);
   pcre2_match_context* context = pcre2_match_context_create(nullptr);
   pcre2_jit_stack* stack = pcre2_jit_stack_create(kJitStackStart, kJitStackMax, nullptr);
-  Scratch() {
-    pcre2_set_match_limit(context, kMatchLimit);
-    pcre2_jit_stack_assign(context, nullptr, stack);
-  }
+  Scratch() { pcre2_jit_stack_assign(context, nullptr, stack); }
   ~Scratch() {
     pcre2_jit_stack_free(stack);
     pcre2_match_context_free(context);
@@ -122,6 +124,13 @@ Result<std::unique_ptr<Regex>> Regex::literal(std::string_view text) {
   return regex;
 }
 
+size_t Regex::min_bytes() const {
+  if (code_ == nullptr) return literal_.size();
+  uint32_t characters = 0;
+  pcre2_pattern_info(code_->code, PCRE2_INFO_MINLENGTH, &characters);
+  return characters;
+}
+
 std::optional<Match> Regex::search(std::string_view text, size_t from) const {
   if (code_ == nullptr) {
     const size_t at = literal_.empty() ? std::string_view::npos : text.find(literal_, from);
@@ -129,6 +138,8 @@ std::optional<Match> Regex::search(std::string_view text, size_t from) const {
     return Match{at, at + literal_.size()};
   }
   Scratch& s = scratch();
+  const size_t steps = kLeastSteps + kStepsPerByte * (text.size() - from);
+  pcre2_set_match_limit(s.context, static_cast<uint32_t>(std::min<size_t>(steps, UINT32_MAX)));
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   int rc = PCRE2_ERROR_JIT_STACKLIMIT;
   if (code_->jit)
@@ -140,8 +151,8 @@ std::optional<Match> Regex::search(std::string_view text, size_t from) const {
   }
   if (rc < 0) return std::nullopt;
   const size_t* offsets = pcre2_get_ovector_pointer(s.data);
-  if (offsets[1] < offsets[0])
-    return std::nullopt;  // \K in a look-ahead: PCRE2 may report an end before the start
+  // \K in a look-around: PCRE2 may report a start behind the end or before `from`.
+  if (offsets[0] < from || offsets[1] < offsets[0]) return std::nullopt;
   return Match{offsets[0], offsets[1]};
 }
 

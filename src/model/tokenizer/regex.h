@@ -32,6 +32,8 @@ class Regex {
   // The leftmost match that starts at or after `from`. Nothing too if the search exceeds PCRE2's
   // limits, which no pattern of a known family does. REQUIRES valid UTF-8, `from` on a character.
   std::optional<Match> search(std::string_view text, size_t from) const;
+  // No match is shorter.
+  size_t min_bytes() const;
 
  private:
   struct Code;

@@ -23,6 +23,8 @@ class Normalizer {
  public:
   virtual ~Normalizer() = default;
   virtual void apply(std::string& text) const = 0;
+  // How many times longer it may make a text that isn't empty.
+  virtual double growth() const { return 1; }
 };
 using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 
@@ -50,6 +52,7 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void split(PieceList& list) const = 0;
+  virtual double growth() const { return 1; }  // as a normalizer's, over all pieces
 };
 using PreTokenizers = std::vector<std::unique_ptr<PreTokenizer>>;
 
@@ -88,6 +91,7 @@ class Decoder {
   // stream's first.
   virtual void apply_one(std::string& token, bool first) const = 0;
   virtual bool fuses() const { return false; }  // it is Fuse
+  virtual double growth() const { return 1; }   // as a normalizer's, over all tokens
 };
 using Decoders = std::vector<std::unique_ptr<Decoder>>;
 
@@ -103,5 +107,6 @@ std::unique_ptr<Decoder> make_replace_decoder(std::unique_ptr<Regex> pattern, st
 
 // Replaces every match by `content`.
 std::string replace_all(std::string_view text, const Regex& pattern, std::string_view content);
+double replace_growth(const Regex& pattern, std::string_view content);
 
 }  // namespace kvant::tokenizer

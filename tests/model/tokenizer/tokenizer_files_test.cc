@@ -1,6 +1,7 @@
 // Directories that are wrong in one place: one sentence that names the file and the field.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -123,6 +124,59 @@ TEST_F(TokenizerFiles, OneSentenceNamesFileAndField) {
     EXPECT_NE(status.message().find(wrong.field), std::string::npos) << status.message();
     EXPECT_NE(status.message().find(wrong.reason), std::string::npos) << status.message();
   }
+}
+
+std::string repeated(const std::string& part, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += (i == 0 ? "" : ",") + part;
+  return out;
+}
+
+// Steps piled up would let a small file ask for any time and memory to encode one word.
+TEST_F(TokenizerFiles, CaseH1_PiledUpStepsAreRefused) {
+  const std::string grow = R"({"type":"Replace","pattern":{"String":"a"},"content":"aaaa"})";
+  const std::string any =
+      R"({"type":"Replace","pattern":{"Regex":"x*"},"content":")" + std::string(600, 'x') + R"("})";
+  const std::string mark = R"({"type":"Metaspace","replacement":"_","prepend_scheme":"always"})";
+  const Wrong wrongs[] = {
+      {with(R"("normalizer":{"type":"Sequence","normalizers":[)" + repeated(grow, 5) + "]}"),
+       Code::kUnsupported, "normalizer", "1024 times longer"},
+      {with(R"("normalizer":)" + any), Code::kUnsupported, "normalizer", "1201 times longer"},
+      {with(R"("normalizer":{"type":"Sequence","normalizers":[)" + repeated(grow, 4) +
+            R"(]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + repeated(mark, 2) +
+            "]}"),
+       Code::kUnsupported, "pre_tokenizer", "1024 times longer"},
+      {with(R"("decoder":{"type":"Sequence","decoders":[)" + repeated(grow, 5) + "]}"),
+       Code::kUnsupported, "decoder", "1024 times longer"},
+      {with(R"("decoder":{"type":"Sequence","decoders":[)" + repeated(R"({"type":"Fuse"})", 65) +
+            "]}"),
+       Code::kUnsupported, "decoder", "65 steps"},
+      {with(R"("added_tokens":[{"id":3,"content":")" + std::string(4097, 'x') + R"("}])"),
+       Code::kCorrupt, "added_tokens[0].content", "4097 bytes"},
+  };
+  for (const Wrong& wrong : wrongs) {
+    const Status status = load_with(wrong.tokenizer);
+    ASSERT_FALSE(status.ok()) << wrong.field << " " << wrong.reason;
+    EXPECT_EQ(status.code(), wrong.code) << status.message();
+    EXPECT_NE(status.message().find(wrong.field), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find(wrong.reason), std::string::npos) << status.message();
+  }
+  const Status status = load_with(
+      with(R"("normalizer":{"type":"Sequence","normalizers":[)" + repeated(grow, 4) + "]}"));
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST_F(TokenizerFiles, CaseH1_WhiteSpaceAroundTokensOfWhiteSpaceIsReadOnce) {
+  write("tokenizer.json",
+        with(R"("added_tokens":[{"id":3,"content":" ","lstrip":true,"rstrip":true}])"));
+  const auto loaded = Tokenizer::load(folder_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<int32_t> ids =
+      (*loaded)->encode("a" + std::string(1'000'000, ' ') + "b", SpecialTokens::kNone);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(ids.size(), 1'000'002u) << "the first takes all, the others none";
+  EXPECT_LT(taken.count(), 20.0);  // a tenth of a second; an hour if each looked at all of it
 }
 
 TEST_F(TokenizerFiles, MissingFileIsNotFound) {
