@@ -120,7 +120,9 @@ struct LayerShape {
 struct ResolvedFormats {
   std::vector<FormatPair> requested;  // one per layer
   std::vector<FormatPair> effective;
-  std::vector<std::string> notes;  // why effective differs, one sentence each; empty if it doesn't
+  // Why effective differs, and which formats are read slowly: one sentence each; empty if nothing
+  // is to be said.
+  std::vector<std::string> notes;
 };
 
 // Resolves `--kv` and `--kv-layers` for every layer of a model; an empty `kv` means `auto`.
@@ -128,7 +130,7 @@ struct ResolvedFormats {
 // end), `sliding`, `full`, or a comma list of these: "0-1=bf16;28-29=bf16". Ranges that overlap,
 // are reversed or leave the model are errors. A layer that can't take its format is an error when
 // the format was named for it, and falls back to bf16 with a note when a preset or default put it
-// there (never under `strict`).
+// there (never under `strict`, which refuses formats without a kernel, too).
 Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view overrides,
                                         std::span<const LayerShape> layers,
                                         const ModelTraits& traits, bool strict);

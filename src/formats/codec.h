@@ -94,6 +94,9 @@ class Codec {
   // The name of the code that scores()/accumulate() run, for `kvant formats` and doctor:
   // "int8/avx2".
   virtual std::string kernel_name() const = 0;
+  // False where pages are read one decoded row at a time: right, and several times slower than
+  // formats of the same size. Users are told.
+  virtual bool has_kernel() const { return true; }
 };
 
 // unsupported: what to say where a format of scale source kGiven has no scale.

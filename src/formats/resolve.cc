@@ -1,6 +1,8 @@
 // From `--kv` and `--kv-layers` to the formats of every layer of a model, before any weight is
 // loaded.
 #include <charconv>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -121,14 +123,14 @@ Status apply_override(std::string_view item, std::span<const LayerShape> layers,
 
 // Whether a layer can hold `format` on `side`: the question that the cache will ask again when it
 // binds its codecs.
-Status can_hold(const std::string& format, Side side, const LayerShape& layer, int index) {
+Result<std::unique_ptr<Codec>> bind(const std::string& format, Side side, const LayerShape& layer,
+                                    int index) {
   KVANT_ASSIGN(const FormatInfo* info, find_format(format));
   CodecBinding binding;
   binding.layer = index;
   binding.side = side;
   binding.dim = side == Side::kKey ? layer.key_dim : layer.value_dim;
-  const auto codec = bind_codec(*info, binding);
-  return codec.status();
+  return bind_codec(*info, binding);
 }
 
 bool is_exact(const std::string& format) {
@@ -136,14 +138,30 @@ bool is_exact(const std::string& format) {
   return info.ok() && (*info)->exact;
 }
 
-// Why this layer can't take this format on this side; OK if it can.
-Status refusal(const std::string& format, Side side, const LayerShape& layer, int index) {
+// Why this layer can't take this format on this side; OK if it can. Adds the format to `slow` if it
+// has no kernel.
+Status refusal(const std::string& format, Side side, const LayerShape& layer, int index,
+               std::set<std::string>& slow) {
   if (is_exact(format)) return {};
   if (!layer.quantizable) return unsupported("this layer's stream is kept exact");
   if (side == Side::kValue && layer.value_dim == 0) {
     return unsupported("this layer has no V of its own");
   }
-  return can_hold(format, side, layer, index);
+  KVANT_ASSIGN(const std::unique_ptr<Codec> codec, bind(format, side, layer, index));
+  if (!codec->has_kernel()) slow.insert(format);
+  return {};
+}
+
+Status report_slow_formats(const std::set<std::string>& slow, bool strict,
+                           std::vector<std::string>& notes) {
+  for (const std::string& format : slow) {
+    std::string note = format +
+                       " has no kernel of its own: attention reads it row by row, several times "
+                       "slower than other formats of its size";
+    if (strict) return unsupported(std::move(note));
+    notes.push_back(std::move(note));
+  }
+  return {};
 }
 
 }  // namespace
@@ -160,13 +178,14 @@ Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view ov
     }
   }
   ResolvedFormats out;
+  std::set<std::string> slow;
   for (size_t l = 0; l < layers.size(); ++l) {
     const Wish& wish = wishes[l];
     FormatPair effective = wish.formats;
     for (const Side side : {Side::kKey, Side::kValue}) {
       if (layers[l].num_kv_heads == 0) break;
       std::string& format = side == Side::kKey ? effective.key : effective.value;
-      const Status why = refusal(format, side, layers[l], static_cast<int>(l));
+      const Status why = refusal(format, side, layers[l], static_cast<int>(l), slow);
       if (why.ok()) continue;
       const std::string where = "layer " + std::to_string(l) + " " + std::string(side_name(side));
       const bool stays_exact = !layers[l].quantizable || layers[l].value_dim == 0;
@@ -178,6 +197,7 @@ Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view ov
     out.requested.push_back(wish.formats);
     out.effective.push_back(std::move(effective));
   }
+  KVANT_TRY(report_slow_formats(slow, strict, out.notes));
   return out;
 }
 

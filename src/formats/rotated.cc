@@ -75,6 +75,7 @@ class RotatedCodec final : public Codec {
   }
 
   std::string kernel_name() const override { return inner_->kernel_name() + "+hadamard"; }
+  bool has_kernel() const override { return inner_->has_kernel(); }
 
  private:
   void transform(float* rows, size_t num_rows, size_t stride) const {

@@ -2,8 +2,8 @@
 //
 // Scores and weighted sums then work on one decoded row at a time, in a buffer that stays in the
 // first-level cache; no page is ever expanded as a whole. That is right for every format and as
-// fast as its decode_row(). A format that earns it gets kernels of its own later (page_kernels.h)
-// and derives from Codec instead.
+// fast as its decode_row(); a user who takes such a format is told that it is slow. A format that
+// earns it gets kernels of its own later (page_kernels.h) and derives from Codec instead.
 #pragma once
 
 #include "formats/codec.h"
@@ -22,6 +22,7 @@ class RowCodec : public Codec {
   void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const final;
   std::string kernel_name() const final { return name_ + "/rows"; }
+  bool has_kernel() const final { return false; }
 
  protected:
   size_t dim() const { return dim_; }

@@ -120,10 +120,30 @@ TEST(CaseB12_Resolve, StreamsThatStayExactAreNoted) {
 TEST(CaseB12_Resolve, KeysAndValuesOfDifferentWidth) {
   std::vector<LayerShape> layers = {{.num_kv_heads = 2, .key_dim = 192, .value_dim = 128}};
   for (const FormatInfo& key : all_formats()) {
-    const auto resolved = resolve_formats(key.name + "/int4_g128_z", "", layers, kPlain, true);
+    const auto resolved = resolve_formats(key.name + "/int4_g128_z", "", layers, kPlain, false);
     const bool fits = key.scale_source != ScaleSource::kGiven && key.group != 128;
     EXPECT_EQ(resolved.ok(), fits) << key.name;
   }
+}
+
+// A format without a kernel is a slow path: said once, and refused under strict.
+TEST(CaseG1_Resolve, SlowFormatsAreNamed) {
+  const auto layers = plain_layers(3, 128);
+  size_t slow = 0;
+  for (const FormatInfo& info : all_formats()) {
+    if (info.scale_source == ScaleSource::kGiven) continue;
+    const auto resolved = resolve_formats(info.name, "", layers, kPlain, false);
+    ASSERT_TRUE(resolved.ok()) << info.name;
+    EXPECT_EQ(resolved->notes.empty(), resolve_formats(info.name, "", layers, kPlain, true).ok());
+    if (resolved->notes.empty()) continue;
+    ++slow;
+    ASSERT_EQ(resolved->notes.size(), 1u) << "once, whatever the layers";
+    EXPECT_TRUE(resolved->notes[0].starts_with(info.name + " has no kernel")) << info.name;
+    EXPECT_EQ(info.family, "nf4");
+    const auto one_layer = resolve_formats("bf16", "1=" + info.name, layers, kPlain, false);
+    EXPECT_EQ(one_layer->notes, resolved->notes);
+  }
+  EXPECT_EQ(slow, 8u) << "four NF4 formats, plain and rotated";
 }
 
 TEST(CaseH1_Resolve, EveryFormatIsServedOrRefusedInOneLine) {
