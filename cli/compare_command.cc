@@ -10,6 +10,7 @@
 #include "cli/open_model.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
+#include "cli/weak_layers.h"
 #include "evaluate/lockstep.h"
 #include "evaluate/recommend.h"
 
@@ -204,20 +205,56 @@ std::string legend(std::span<const Row> rows, const WindowedText& text, const Se
   return paint(out, Color::kDim, colored);
 }
 
+Candidate candidate_of(const Row& row) {
+  const EvaluationResult& r = row.result;
+  // Before any page is sealed a format's cache is as large as BF16's; what it is for are its
+  // sealed bits.
+  const double bits = row.effective().value_or(row.both(&SideBits::sealed));
+  return {row.choice.name,
+          !row.choice.seals(),
+          bits,
+          r.kld.mean,
+          r.kld.p99,
+          r.top1,
+          r.decode_tok_s.value_or(0),
+          r.sealed_read_share};
+}
+
+QualityLimits limits_of(const Settings& settings) {
+  return {settings.max_kld, settings.max_kld_p99, settings.min_top1};
+}
+
 Recommendation recommend_row(std::span<const Row> rows, const Settings& settings) {
   std::vector<Candidate> candidates;
   double baseline_speed = 0;
   for (const Row& row : rows) {
-    const EvaluationResult& r = row.result;
-    if (row.pair.name() == "bf16") baseline_speed = r.decode_tok_s.value_or(0);
-    // Before any page is sealed a format's cache is as large as BF16's; what it is for are its
-    // sealed bits.
-    const double bits = row.effective().value_or(row.both(&SideBits::sealed));
-    candidates.push_back({row.choice.name, !row.choice.seals(), bits, r.kld.mean, r.kld.p99, r.top1,
-                          r.decode_tok_s.value_or(0), r.sealed_read_share});
+    if (row.pair.name() == "bf16") baseline_speed = row.result.decode_tok_s.value_or(0);
+    candidates.push_back(candidate_of(row));
   }
-  return recommend(candidates, {settings.max_kld, settings.max_kld_p99, settings.min_top1},
-                   baseline_speed);
+  return recommend(candidates, limits_of(settings), baseline_speed);
+}
+
+// Of the formats that the limits refuse.
+Result<std::vector<WeakLayers>> weak_layers_of(std::span<const Row> rows, const OpenModel& open,
+                                               const WindowedText& text, const Settings& settings) {
+  std::vector<const CachePlanChoice*> refused;
+  for (const Row& row : rows) {
+    const bool is_refused = !shortfall(candidate_of(row), limits_of(settings)).empty();
+    if (row.choice.seals() && is_refused) refused.push_back(&row.choice);
+  }
+  return find_weak_layers(open, std::span(text.ids).first(static_cast<size_t>(text.context)),
+                          refused, static_cast<int>(settings.chunk));
+}
+
+Json weak_layers_json(std::span<const WeakLayers> found) {
+  Json json = Json::array();
+  for (const WeakLayers& weak : found) {
+    json.push_back({{"format", weak.format},
+                    {"layers", weak.layers},
+                    {"output_error", weak.error},
+                    {"median_output_error", weak.median_error}});
+  }
+  return json;
 }
 
 Result<std::vector<Row>> measure(const Invocation& in, const OpenModel& open,
@@ -258,11 +295,14 @@ Status run_compare(const Invocation& in) {
   announce(in, open);
   KVANT_ASSIGN(const std::vector<Row> rows, measure(in, open, text.ids));
   const Recommendation best = recommend_row(rows, in.settings);
+  KVANT_ASSIGN(const std::vector<WeakLayers> weak, weak_layers_of(rows, open, text, in.settings));
 
   if (!takes_output(in.settings.json) && !takes_output(in.settings.csv)) {
     const bool colored = has_colors(stdout);
-    KVANT_TRY(write_text("-", render(rows, in.settings, colored) +
-                                  legend(rows, text, in.settings, colored) + best.reason + "\n"));
+    std::string out = render(rows, in.settings, colored) +
+                      legend(rows, text, in.settings, colored) + best.reason + "\n";
+    for (const WeakLayers& one : weak) out += describe(one) + "\n";
+    KVANT_TRY(write_text("-", out));
   }
   if (!in.settings.json.empty()) {
     Json json = run_facts(in, open);
@@ -274,6 +314,7 @@ Status run_compare(const Invocation& in) {
     for (const Row& row : rows) json["rows"].push_back(row_json(row, in.settings));
     json["recommend"] = best.name;
     json["recommend_reason"] = best.reason;
+    json["weak_layers"] = weak_layers_json(weak);
     json["limits"] = {{"kld", in.settings.max_kld},
                       {"kld_p99", in.settings.max_kld_p99},
                       {"top1", in.settings.min_top1}};

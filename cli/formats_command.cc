@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include "cli/command.h"
+#include "cli/open_model.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
-#include "formats/codec.h"
 #include "formats/names.h"
 #include "kvant/format.h"
 
@@ -14,16 +14,6 @@ namespace kvant::cli {
 namespace {
 
 constexpr int kShownDim = 128;  // the head size at which bits and kernels are shown
-
-std::string kernel_of(const FormatInfo& format, Side side) {
-  CodecBinding binding;
-  binding.side = side;
-  binding.dim = kShownDim;
-  const CodecArtifacts artifacts;
-  binding.artifacts = &artifacts;
-  const Result<std::unique_ptr<Codec>> codec = bind_codec(format, binding);
-  return codec.ok() ? (*codec)->kernel_name() : "-";
-}
 
 std::string granularity_text(const FormatInfo& f) {
   if (f.granularity == Granularity::kGroup) return fmt::format("{} channels", f.group);
@@ -56,8 +46,8 @@ Json format_json(const FormatInfo& f) {
           {"before_rope", f.before_rope},
           {"keys", f.for_keys},
           {"values", f.for_values},
-          {"kernel_k", f.for_keys ? Json(kernel_of(f, Side::kKey)) : Json()},
-          {"kernel_v", f.for_values ? Json(kernel_of(f, Side::kValue)) : Json()}};
+          {"kernel_k", f.for_keys ? Json(kernel_of(f.name, Side::kKey, kShownDim)) : Json()},
+          {"kernel_v", f.for_values ? Json(kernel_of(f.name, Side::kValue, kShownDim)) : Json()}};
 }
 
 // The preset's pair on a model without and with q/k norms.
@@ -112,7 +102,7 @@ std::string render_formats(const std::string& word, bool colored) {
                                                 : std::string(scale_source_name(f.scale_source))},
          {f.for_keys ? (f.before_rope ? "before RoPE" : "after RoPE") : "-"},
          {std::string(sides_of(f))},
-         {kernel_of(f, f.for_keys ? Side::kKey : Side::kValue)}});
+         {kernel_of(f.name, f.for_keys ? Side::kKey : Side::kValue, kShownDim)}});
   }
   return table.render(colored);
 }

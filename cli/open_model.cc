@@ -70,6 +70,9 @@ Status accept(const Invocation& in, const RunPlan& plan, const ModelInfo& info,
     return invalid_argument(fmt::format("--context {}: {} takes at most {}", s.context, in.model,
                                         counted(info.max_positions, "token")));
   }
+  if (s.strict && !info.notes.empty()) {
+    return unsupported(fmt::format("--weights {}: {}", s.weights, info.notes[0]));
+  }
   for (const std::string& name : plan.formats) {
     KVANT_ASSIGN(CachePlanChoice choice, choose_cache(s, name, info));
     caches.push_back(std::move(choice));
@@ -99,10 +102,20 @@ std::string weight_summary(const ModelInfo& info) {
   return out;
 }
 
+// The code that reads one side of a layer, "-" where it has none.
+std::string layer_kernel(const CacheLayer& layer, Side side) {
+  if (layer.num_kv_heads == 0) return "-";
+  if (side == Side::kKey) return kernel_of(layer.formats.key, side, layer.key_dim);
+  const bool own = layer.value_source == ValueSource::kOwnStream;
+  return own ? kernel_of(layer.formats.value, side, layer.value_dim) : "-";
+}
+
 void announce_layers(const CachePlanChoice& choice) {
   for (size_t l = 0; l < choice.formats.effective.size(); ++l) {
-    fmt::print(stderr, "  layer {:<3} asked {:<36} effective {}\n", l,
-               choice.formats.requested[l].name(), choice.formats.effective[l].name());
+    const CacheLayer& layer = choice.options.layers[l];
+    fmt::print(stderr, "  layer {:<3} asked {:<36} effective {:<36} kernels {} {}\n", l,
+               choice.formats.requested[l].name(), choice.formats.effective[l].name(),
+               layer_kernel(layer, Side::kKey), layer_kernel(layer, Side::kValue));
   }
 }
 
@@ -160,6 +173,18 @@ Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
   return open;
 }
 
+std::string kernel_of(const std::string& format, Side side, int dim) {
+  const Result<const FormatInfo*> info = find_format(format);
+  if (!info.ok()) return "-";
+  const CodecArtifacts any_scale;
+  CodecBinding binding;
+  binding.side = side;
+  binding.dim = dim;
+  binding.artifacts = &any_scale;
+  const Result<std::unique_ptr<Codec>> codec = bind_codec(**info, binding);
+  return codec.ok() ? (*codec)->kernel_name() : "-";
+}
+
 FormatPair main_pair(std::span<const FormatPair> layers) {
   std::map<std::string, int> counts;
   const FormatPair* best = &layers.front();
@@ -193,6 +218,7 @@ void announce(const Invocation& in, const OpenModel& open) {
   fmt::print(stderr, "compute  {}; attention {}; {}{}\n", info.compute, isa_name(active_isa()),
              counted(open.threads->num_threads(), "thread"),
              in.settings.invariant ? "; invariant" : "");
+  announce_notes(info.notes, true);
   for (const CachePlanChoice& choice : open.caches) {
     const bool changed = choice.formats.requested != choice.formats.effective;
     fmt::print(
@@ -213,10 +239,15 @@ Json declared_json(const ModelInfo& info) {
 
 Json run_facts(const Invocation& in, const OpenModel& open) {
   const ModelInfo& info = open.model->info();
-  return {{"model", in.model},
+  Json weight_types = Json::object();
+  for (const auto& [type, count] : info.weight_types) weight_types[type] = count;
+  return {{"version", KVANT_VERSION},
+          {"model", in.model},
           {"model_name", info.name},
           {"architecture", info.architecture},
           {"weights", in.settings.weights},
+          {"weight_types", weight_types},
+          {"weight_notes", info.notes},
           {"declared_kv", declared_json(info)},
           {"invariant", in.settings.invariant},
           {"sinks", in.settings.sinks},
@@ -230,7 +261,15 @@ Json formats_json(const CachePlanChoice& choice) {
   Json requested = Json::array(), effective = Json::array();
   for (const FormatPair& pair : choice.formats.requested) requested.push_back(pair.name());
   for (const FormatPair& pair : choice.formats.effective) effective.push_back(pair.name());
-  return {{"requested", requested}, {"effective", effective}, {"notes", choice.formats.notes}};
+  Json kernels = Json::array();
+  for (const CacheLayer& layer : choice.options.layers) {
+    kernels.push_back(
+        {{"k", layer_kernel(layer, Side::kKey)}, {"v", layer_kernel(layer, Side::kValue)}});
+  }
+  return {{"requested", requested},
+          {"effective", effective},
+          {"kernels", kernels},
+          {"notes", choice.formats.notes}};
 }
 
 }  // namespace kvant::cli

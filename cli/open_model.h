@@ -51,6 +51,9 @@ Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan);
 Status check_cache_memory(const Invocation& in, std::span<const CachePlanChoice> caches,
                           int64_t tokens);
 
+// The name of the code that reads such rows of a format, "-" if none does.
+std::string kernel_of(const std::string& format, Side side, int dim);
+
 // The pair that most layers have, and "(+ 3 layers otherwise)" if not all do.
 FormatPair main_pair(std::span<const FormatPair> layers);
 std::string describe_formats(std::span<const FormatPair> layers);

@@ -12,8 +12,9 @@ constexpr double kSlow = 0.9;  // of BF16's decode speed
 // A run that read mostly exact pages says little about a format.
 constexpr double kLeastSealedShare = 0.5;
 
-// What the format fails, "" if nothing.
-std::string failing(const Candidate& c, const QualityLimits& limits) {
+}  // namespace
+
+std::string shortfall(const Candidate& c, const QualityLimits& limits) {
   if (c.sealed_read_share < kLeastSealedShare) {
     return fmt::format(
         "only {:.0f} % of its cache reads came from sealed pages, so a longer --context must "
@@ -28,8 +29,6 @@ std::string failing(const Candidate& c, const QualityLimits& limits) {
   return {};
 }
 
-}  // namespace
-
 Recommendation recommend(std::span<const Candidate> candidates, const QualityLimits& limits,
                          double baseline_decode_tok_s) {
   const auto slow = [&](const Candidate& c) {
@@ -42,7 +41,8 @@ Recommendation recommend(std::span<const Candidate> candidates, const QualityLim
     return a.effective_bits < b.effective_bits;
   };
   for (const Candidate& c : candidates) {
-    if (!c.exact && failing(c, limits).empty() && (best == nullptr || better(c, *best))) best = &c;
+    if (!c.exact && shortfall(c, limits).empty() && (best == nullptr || better(c, *best)))
+      best = &c;
   }
   // The cheapest of all that were passed over, to say what one more step down would have cost.
   const Candidate* cheaper = nullptr;
@@ -53,7 +53,7 @@ Recommendation recommend(std::span<const Candidate> candidates, const QualityLim
   }
   std::string next;
   if (cheaper != nullptr) {
-    const std::string why = failing(*cheaper, limits);
+    const std::string why = shortfall(*cheaper, limits);
     next = fmt::format("; {} at {:.2f} bits is refused: {}", cheaper->name, cheaper->effective_bits,
                        why.empty() ? "it decodes more than a tenth slower than BF16" : why);
   }

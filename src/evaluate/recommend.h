@@ -27,6 +27,9 @@ struct QualityLimits {
   double top1 = 0.95;
 };
 
+// What a format fails, "" if nothing: it is good enough.
+std::string shortfall(const Candidate& candidate, const QualityLimits& limits);
+
 struct Recommendation {
   std::string name;    // "bf16" if no quantized format is good enough
   std::string reason;  // one sentence

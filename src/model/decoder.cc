@@ -98,7 +98,9 @@ void Decoder::fill_shape(const std::string& where) {
     info_.cache_layers.push_back(cached);
     info_.layer_shapes.push_back(shape);
   }
-  info_.conversion_bytes = WeightLoader(*source_, options_.weights, threads_).conversion_bytes();
+  const WeightLoader weights(*source_, options_.weights, threads_);
+  info_.conversion_bytes = weights.conversion_bytes();
+  info_.notes = weights.notes();
   info_.compute =
       "few rows: ggml " + std::string(ggml_cpu_variant()) +
       (options_.invariant ? "; many rows: the same" : "; many rows: " + BlockDense::description());

@@ -55,6 +55,7 @@ struct ModelInfo {
   ModelTraits traits;
   std::vector<CacheLayer> cache_layers;  // shapes, windows and RoPE; formats left at bf16
   std::vector<LayerShape> layer_shapes;  // the same for the format resolver
+  std::vector<std::string> notes;        // what was asked for and isn't so, one sentence each
   uint64_t conversion_bytes = 0;         // of weights that aren't used as they lie in the file
   uint64_t weight_bytes = 0;             // as loaded
   uint64_t num_parameters = 0;

@@ -87,19 +87,37 @@ void WeightLoader::account(uint32_t type, uint64_t bytes, uint64_t parameters) {
   ++types_[type_name(type)];
 }
 
-uint64_t WeightLoader::conversion_bytes() const {
-  uint64_t bytes = 0;
+void WeightLoader::for_each_matrix(const std::function<void(const Matrix&)>& visit) const {
   for (std::string_view name : source_.names()) {
     const Result<StoredTensor> tensor = source_.find(name);
     if (!tensor.ok() || tensor->shape.size() < 2 || num_elements(tensor->shape) == 0) continue;
     const auto cols = static_cast<int64_t>(tensor->shape.back());
     const auto rows = static_cast<int64_t>(num_elements(tensor->shape)) / cols;
-    const Matrix stored{tensor->type, rows, cols, 0, tensor->data.data(), {}};
+    visit({tensor->type, rows, cols, 0, tensor->data.data(), {}});
+  }
+}
+
+uint64_t WeightLoader::conversion_bytes() const {
+  uint64_t bytes = 0;
+  for_each_matrix([&](const Matrix& stored) {
     const uint32_t type = target_type(type_, stored);
     if (type != stored.type || !is_aligned(stored))
-      bytes += static_cast<uint64_t>(rows) * type_row_bytes(type, cols);
-  }
+      bytes += static_cast<uint64_t>(stored.rows) * type_row_bytes(type, stored.cols);
+  });
   return bytes;
+}
+
+std::vector<std::string> WeightLoader::notes() const {
+  const WeightTypeRow& asked = kWeightTypes[static_cast<size_t>(type_)];
+  int matrices = 0, others = 0;
+  for_each_matrix([&](const Matrix& stored) {
+    ++matrices;
+    others += asked.stored && target_type(type_, stored) != *asked.stored ? 1 : 0;
+  });
+  if (others == 0) return {};
+  return {std::to_string(others) + " of " + std::to_string(matrices) +
+          " matrices are stored as BF16, not as " + std::string(asked.name) +
+          ": their rows aren't a multiple of " + std::to_string(type_block(*asked.stored))};
 }
 
 Result<Matrix> WeightLoader::matrix(std::string_view name, int64_t rows, int64_t cols) {

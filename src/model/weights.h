@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -47,10 +48,14 @@ class WeightLoader {
   uint64_t conversion_bytes() const;
 
   uint64_t bytes() const { return bytes_; }
+  // What the file's tensors will not be of what --weights asks for, one sentence each.
+  std::vector<std::string> notes() const;
   uint64_t parameters() const { return parameters_; }
   const std::map<std::string, int>& types() const { return types_; }
 
  private:
+  // Every tensor of two or more dimensions, as the matrix of its last one.
+  void for_each_matrix(const std::function<void(const Matrix&)>& visit) const;
   Result<Matrix> convert(const Matrix& stored, const std::string& where);
   void account(uint32_t type, uint64_t bytes, uint64_t parameters);
 

@@ -201,24 +201,6 @@ TEST(Program, LogitsAreAnArrayOfTokensByVocabulary) {
             shape[0].get<size_t>() * shape[1].get<size_t>() * 4 % 64);
 }
 
-// Ten settings whose effect isn't what was asked: the block at the start says so, and --strict
-// refuses.
-TEST(Program, CaseH3_WhatDiffersIsSaidAndStrictRefusesIt) {
-  const std::string ids = ids_file(200, kVocab);
-  const std::vector<std::string> base = {
-      "perplexity", tiny_model("deepseek_v2"), "--ids-file", ids,   "--context",
-      "150",        "--no-baseline",           "--kv",       "int8"};
-  const ProgramRun loose = run_program(base);
-  ASSERT_EQ(loose.exit_code, 0) << loose.err;
-  EXPECT_NE(loose.err.find("note "), std::string::npos) << loose.err;
-  EXPECT_NE(loose.err.find("; asked "), std::string::npos) << loose.err;
-  std::vector<std::string> strict = base;
-  strict.push_back("--strict");
-  const ProgramRun refused = run_program(strict);
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_TRUE(refused.err.starts_with("kvant: ")) << refused.err;
-}
-
 // What the checkpoint declares is followed where nothing was asked for, and said.
 TEST(Program, CaseA11_AutoFollowsTheCheckpointAndSaysSo) {
   const std::filesystem::path model = scratch() / "declares";

@@ -2,6 +2,7 @@
 // of another width than the committed models have. What it computes means nothing.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -21,6 +22,7 @@ struct RandomModelShape {
   int head_dim = 128;
   int ffn = 32;
   int vocabulary = 288;
+  std::vector<int> biased_layers = {};  // their K has a huge constant on three channels
 };
 
 class RandomModel {
@@ -29,7 +31,7 @@ class RandomModel {
     folder_.write("config.json", config().dump());
     add("model.embed_tokens.weight", {shape.vocabulary, shape.hidden});
     add("model.norm.weight", {shape.hidden});
-    for (int l = 0; l < shape.layers; ++l) add_layer("model.layers." + std::to_string(l) + ".");
+    for (int l = 0; l < shape.layers; ++l) add_layer(l);
     write_weights("model.safetensors");
   }
   const std::filesystem::path& path() const { return folder_.path(); }
@@ -46,6 +48,7 @@ class RandomModel {
             {"vocab_size", shape_.vocabulary},
             {"max_position_embeddings", 4096},
             {"rms_norm_eps", 1e-5},
+            {"attention_bias", !shape_.biased_layers.empty()},
             {"tie_word_embeddings", true}};
   }
 
@@ -56,8 +59,12 @@ class RandomModel {
     const float scale = shape.size() < 2 ? 0.1f : 1 / std::sqrt(static_cast<float>(shape.back()));
     std::vector<float> values(count);
     for (float& x : values) x = scale * rng_.normal() + (shape.size() < 2 ? 1.0f : 0.0f);
+    add_values(name, shape, values);
+  }
+  void add_values(const std::string& name, const std::vector<int>& shape,
+                  const std::vector<float>& values) {
     const size_t begin = data_.size();
-    data_.append(reinterpret_cast<const char*>(values.data()), count * sizeof(float));
+    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     header_[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data_.size()}}};
   }
   void write_weights(const std::string& file) const {
@@ -69,7 +76,8 @@ class RandomModel {
   }
 
  private:
-  void add_layer(const std::string& prefix) {
+  void add_layer(int layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     const int q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
     add(prefix + "input_layernorm.weight", {shape_.hidden});
     add(prefix + "post_attention_layernorm.weight", {shape_.hidden});
@@ -77,9 +85,25 @@ class RandomModel {
     add(prefix + "self_attn.k_proj.weight", {kv, shape_.hidden});
     add(prefix + "self_attn.v_proj.weight", {kv, shape_.hidden});
     add(prefix + "self_attn.o_proj.weight", {shape_.hidden, q});
+    if (!shape_.biased_layers.empty()) add_biases(layer, prefix + "self_attn.", q, kv);
     add(prefix + "mlp.gate_proj.weight", {shape_.ffn, shape_.hidden});
     add(prefix + "mlp.up_proj.weight", {shape_.ffn, shape_.hidden});
     add(prefix + "mlp.down_proj.weight", {shape_.hidden, shape_.ffn});
+  }
+
+  void add_biases(int layer, const std::string& prefix, int q, int kv) {
+    const std::vector<int>& biased = shape_.biased_layers;
+    const bool huge = std::find(biased.begin(), biased.end(), layer) != biased.end();
+    std::vector<float> k(static_cast<size_t>(kv), 0.0f);
+    for (int head = 0; huge && head < shape_.kv_heads; ++head) {
+      for (const int channel : {1, 5, 11})
+        k[static_cast<size_t>(head * shape_.head_dim + channel)] = 500;
+    }
+    add_values(prefix + "q_proj.bias", {q}, std::vector<float>(static_cast<size_t>(q), 0.0f));
+    add_values(prefix + "k_proj.bias", {kv}, k);
+    add_values(prefix + "v_proj.bias", {kv}, std::vector<float>(static_cast<size_t>(kv), 0.0f));
+    add_values(prefix + "o_proj.bias", {shape_.hidden},
+               std::vector<float>(static_cast<size_t>(shape_.hidden), 0.0f));
   }
 
   RandomModelShape shape_;
