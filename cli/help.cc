@@ -80,9 +80,9 @@ std::string program_help(std::span<const Command> commands) {
 }
 
 std::string command_help(const Command& command) {
-  std::string out = fmt::format("kvant {}{}{} [options]: ", command.name,
+  std::string out = fmt::format("kvant {}{}{} [options]\n\n", command.name,
                                 command.positional.empty() ? "" : " ", command.positional);
-  append_wrapped(out, command.summary, 0);
+  append_wrapped(out, fmt::format("{}.", command.summary), 0);
   out += '\n';
   append_wrapped(out, command.about, 0);
   out += "\nExample\n";

@@ -217,7 +217,8 @@ TEST(Program, CaseA11_AutoFollowsTheCheckpointAndSaysSo) {
     if (*kv != 0) words.insert(words.end(), {"--kv", kv});
     const ProgramRun run = run_program(words);
     ASSERT_EQ(run.exit_code, 0) << run.err;
-    for (const auto& layer : run.json()["effective"]) EXPECT_EQ(layer, format);
+    const nlohmann::json report = run.json();
+    for (const auto& layer : report["effective"]) EXPECT_EQ(layer, format);
     const bool declares = path != kModel;
     EXPECT_EQ(run.err.find("declares a cache of fp8_e4m3") != std::string::npos, declares);
     EXPECT_EQ(run.json()["declared_kv"].is_string(), declares);
