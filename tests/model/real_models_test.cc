@@ -76,6 +76,61 @@ TEST_P(RealModel, ContinuesGreedilyAsTransformersInFloat32) {
   }
 }
 
+// Sum of p·(ln p − ln q) over one row of logits.
+double divergence(const float* p, const float* q, size_t n) {
+  const auto log_sum = [n](const float* row) {
+    const double most = double{*std::max_element(row, row + n)};
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += std::exp(double{row[i]} - most);
+    return most + std::log(sum);
+  };
+  const double p_sum = log_sum(p), q_sum = log_sum(q);
+  double out = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double log_p = double{p[i]} - p_sum;
+    out += std::exp(log_p) * (log_p - (double{q[i]} - q_sum));
+  }
+  return out;
+}
+
+// Native weights multiply activations of 8 or 16 bits: not what float32 gives, and bounded by the
+// divergence from it. Two-sided: none at all would mean that float32 was compared with itself.
+TEST_P(RealModel, NativeWeightsStayCloseToFloat32) {
+  TestModel exact(path_, {.weights = WeightType::kF32}), native(path_, {});
+  ASSERT_TRUE(exact.ok() && native.ok());
+  const auto longest = std::max_element(
+      goldens_.at("prompts").begin(), goldens_.at("prompts").end(),
+      [](const auto& a, const auto& b) { return a.at("ids").size() < b.at("ids").size(); });
+  std::vector<int32_t> ids = longest->at("ids");
+  ids.resize(256);  // whole blocks
+  const auto hidden_of = [&](TestModel& model) {
+    auto cache = model.cache("f32");
+    return model.feed(*cache, cache->create_sequence().value(), ids);
+  };
+  const std::vector<float> exact_hidden = hidden_of(exact), native_hidden = hidden_of(native);
+  const size_t vocabulary = exact.vocabulary();
+  const auto block_logits = [&](TestModel& model, const std::vector<float>& hidden, size_t first) {
+    std::vector<float> out(64 * vocabulary);
+    EXPECT_TRUE(model.decoder()
+                    .logits(hidden.data() + first * model.hidden_size(), 64, Model::Dense::kBlock,
+                            out.data())
+                    .ok());
+    return out;
+  };
+  double sum = 0;
+  for (size_t first = 0; first < ids.size(); first += 64) {
+    const std::vector<float> p = block_logits(exact, exact_hidden, first);
+    const std::vector<float> q = block_logits(native, native_hidden, first);
+    for (size_t row = 0; row < 64; ++row)
+      sum += divergence(p.data() + row * vocabulary, q.data() + row * vocabulary, vocabulary);
+  }
+  const double mean = sum / static_cast<double>(ids.size());
+  std::printf("native %-24s mean KLD to f32 weights over %zu tokens %.1e\n", GetParam().c_str(),
+              ids.size(), mean);
+  EXPECT_GT(mean, 1e-5);
+  EXPECT_LT(mean, 5e-3);
+}
+
 TEST_P(RealModel, NativeWeightsAreNotCopied) {
   TestModel model(path_, {});
   ASSERT_TRUE(model.ok());
