@@ -66,7 +66,7 @@ Status read_gemma_gguf(const GgufKeys& keys, int period, int wide_layers, Decode
   spec.attention_scale = static_cast<float>(scale);
   spec.attention_soft_cap = static_cast<float>(attention_cap);
   spec.logit_soft_cap = static_cast<float>(logit_cap);
-  KVANT_ASSIGN(const int window, keys.integer("attention.sliding_window", 0, 1 << 30, 0));
+  KVANT_ASSIGN(const int window, read_gguf_window(keys));
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i].window = slides(static_cast<int>(i), period) ? window : 0;
   }

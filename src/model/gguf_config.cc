@@ -152,6 +152,11 @@ Status read_gguf_common(const GgufKeys& keys, DecoderSpec& spec) {
   return {};
 }
 
+Result<int> read_gguf_window(const GgufKeys& keys) {
+  KVANT_ASSIGN(const int window, keys.integer("attention.sliding_window", -1, 1 << 30, -1));
+  return std::max(window, 0);
+}
+
 Result<Rope> read_gguf_rope(const GgufKeys& keys, DecoderSpec& spec, RopePairing pairing,
                             double base) {
   KVANT_ASSIGN(const double freq_base, keys.number("rope.freq_base", base));

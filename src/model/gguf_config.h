@@ -38,6 +38,9 @@ class GgufKeys {
 // As read_hf_common: everything but rope.
 Status read_gguf_common(const GgufKeys& keys, DecoderSpec& spec);
 
+// attention.sliding_window as a number of tokens; 0 if it is absent, 0 or −1.
+Result<int> read_gguf_window(const GgufKeys& keys);
+
 // rope.freq_base (or `base` if it is absent), rope.dimension_count (else the key width),
 // rope.scaling.*, and the frequency factors that files carry as tensors. `pairing` is how the
 // architecture's converter left the rows.

@@ -27,7 +27,7 @@ Status read_gguf(const GgufFile& file, DecoderSpec& spec) {
   const GgufKeys keys(file, "phi3");
   KVANT_TRY(read_gguf_common(keys, spec));
   set_fused(spec);
-  KVANT_ASSIGN(const int window, keys.integer("attention.sliding_window", 0, 1 << 30, 0));
+  KVANT_ASSIGN(const int window, read_gguf_window(keys));
   for (LayerSpec& layer : spec.layers) layer.window = window;
   KVANT_ASSIGN(Rope rope, read_gguf_rope(keys, spec, RopePairing::kHalves));
   spec.ropes.push_back(std::move(rope));

@@ -64,13 +64,29 @@ TEST(HfConfig, LongropeTakesTheFactorsOfTheContextAskedFor) {
 
 class GgufConfig : public ::testing::Test {
  protected:
-  std::string refusal(GgufBuilder& builder) {
+  Result<DecoderSpec> spec_of(GgufBuilder builder) {
     builder.tensor("token_embd.weight", 0, {8, 4}, std::string(128, '\0'));
     auto file = GgufFile::open(folder_.write("m.gguf", builder.bytes()));
     EXPECT_TRUE(file.ok()) << file.status().message();
-    auto spec = read_spec(**file, 0);
+    return read_spec(**file, 0);
+  }
+  std::string refusal(const GgufBuilder& builder) {
+    auto spec = spec_of(builder);
     EXPECT_FALSE(spec.ok());
     return spec.status().message();
+  }
+  // Two layers, hidden 48, 4 heads.
+  static GgufBuilder small(const std::string& architecture) {
+    GgufBuilder b;
+    b.string("general.architecture", architecture);
+    for (const auto& [key, value] : {std::pair{"embedding_length", 48u},
+                                     {"attention.head_count", 4u},
+                                     {"block_count", 2u},
+                                     {"context_length", 256u},
+                                     {"feed_forward_length", 96u}}) {
+      b.u32(architecture + "." + key, value);
+    }
+    return b;
   }
   TempFolder folder_;
 };
@@ -92,6 +108,53 @@ TEST_F(GgufConfig, MissingAndWrongKeysAreNamed) {
       .u32("llama.embedding_length", 8)
       .u32("llama.attention.head_count", 0);
   EXPECT_THAT(refusal(zero), HasSubstr("llama.attention.head_count: 0, wanted 1 to"));
+}
+
+TEST_F(GgufConfig, CaseA1_ADeclaredHeadWidthWins) {
+  EXPECT_EQ(spec_of(small("llama"))->layers[0].key_dim, 12);
+  const auto declared = spec_of(small("llama").u32("llama.attention.key_length", 16));
+  EXPECT_EQ(declared->layers[0].key_dim, 16);
+  EXPECT_EQ(declared->layers[0].value_dim, 16) << "as wide as keys where nothing is said";
+  EXPECT_EQ(spec_of(small("llama")
+                        .u32("llama.attention.key_length", 16)
+                        .u32("llama.attention.value_length", 32))
+                ->layers[1]
+                .value_dim,
+            32);
+  EXPECT_THAT(refusal(small("llama").u32("llama.attention.key_length", 0)),
+              HasSubstr("llama.attention.key_length: 0"));
+}
+
+TEST_F(GgufConfig, CaseA2_AbsentKvHeadsAreAsManyAsQueryHeads) {
+  EXPECT_EQ(spec_of(small("llama"))->layers[0].num_kv_heads, 4);
+  EXPECT_EQ(spec_of(small("llama").u32("llama.attention.head_count_kv", 2))->layers[1].num_kv_heads,
+            2);
+  const auto by_layer =
+      spec_of(small("llama").array<uint32_t>("llama.attention.head_count_kv", 4, {1, 4}));
+  EXPECT_EQ(by_layer->layers[0].num_kv_heads, 1);
+  EXPECT_EQ(by_layer->layers[1].num_kv_heads, 4);
+  EXPECT_THAT(refusal(small("llama").u32("llama.attention.head_count_kv", 3)),
+              HasSubstr("head_count_kv: 3, wanted a divisor of the 4"));
+  EXPECT_THAT(
+      refusal(small("llama").array<uint32_t>("llama.attention.head_count_kv", 4, {1, 2, 4})),
+      HasSubstr("head_count_kv: 3 entries, wanted 2"));
+}
+
+TEST_F(GgufConfig, CaseA8_AWindowOfNothingIsNone) {
+  for (const std::string architecture : {"phi3", "gemma2", "gemma3"}) {
+    const std::string key = architecture + ".attention.sliding_window";
+    for (const GgufBuilder& off :
+         {small(architecture), small(architecture).u32(key, 0),
+          small(architecture).key(key, 5, GgufBuilder::raw<int32_t>(-1))}) {
+      const auto spec = spec_of(off);
+      ASSERT_TRUE(spec.ok()) << spec.status().message();
+      for (const LayerSpec& layer : spec->layers) EXPECT_EQ(layer.window, 0) << architecture;
+    }
+    EXPECT_EQ(spec_of(small(architecture).u32(key, 8))->layers[0].window, 8) << architecture;
+    EXPECT_THAT(refusal(small(architecture).key(key, 5, GgufBuilder::raw<int32_t>(-2))),
+                HasSubstr(key + ": -2"));
+    EXPECT_THAT(refusal(small(architecture).string(key, "8")), HasSubstr(key));
+  }
 }
 
 // A tiny model with another number of layers or width in its configuration.
