@@ -1,6 +1,5 @@
 #include "attention/bound_layers.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
@@ -117,12 +116,9 @@ Result<SideFormat> bind_side(const SideRequest& request, const FormatSource& for
   return side;
 }
 
-Result<std::unique_ptr<CodecArtifacts>> given_scale(float scale) {
-  if (scale == 0) return std::unique_ptr<CodecArtifacts>();
-  if (!std::isfinite(scale) || scale < 0) {
-    return invalid_argument("the given scale is " + std::to_string(scale) +
-                            "; wanted a positive finite number");
-  }
+// What a layer gives its codecs, null where it gives nothing; the registry judges the scale.
+std::unique_ptr<CodecArtifacts> given_scale(float scale) {
+  if (scale == 0) return nullptr;
   return std::make_unique<CodecArtifacts>(CodecArtifacts{.tensor_scale = scale, .tensor = {}});
 }
 
@@ -157,8 +153,8 @@ Status bind_layer(const CacheOptions& options, size_t index, const FormatSource&
     return unsupported("its values are a range of its keys, which are only kept exact for now; " +
                        layer.formats.name() + " was asked for");
   }
-  KVANT_ASSIGN(bound.key_artifacts, given_scale(layer.key_scale));
-  KVANT_ASSIGN(bound.value_artifacts, given_scale(layer.value_scale));
+  bound.key_artifacts = given_scale(layer.key_scale);
+  bound.value_artifacts = given_scale(layer.value_scale);
   KVANT_ASSIGN(format.key, bind_side({options, index, Side::kKey, *key, layer.key_dim,
                                       bound.key_artifacts.get()},
                                      formats, isa));

@@ -177,6 +177,26 @@ TEST(SequenceCases, CallsOutOfOrderAreRefused) {
   EXPECT_EQ(world.length(id), 1);
 }
 
+// One check after the scale has the type that it is stored in, where a cache is made.
+TEST(SequenceCases, CaseE6_GivenScalesAreCheckedWhereACacheIsMade) {
+  ThreadPool threads(1);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const char* format : {"int8_tensor", "fp8_e4m3_tensor_rot"}) {
+    CacheOptions options = layers_of({format, "bf16"}, {0, 0});
+    options.layers[0].key_scale = options.layers[1].key_scale = 0.03f;
+    EXPECT_TRUE(KvCache::create(options, threads).ok());
+    for (const float bad : {-1.0f, std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity,
+                            1e-38f, 1e38f, static_cast<float>(1e-50)}) {
+      options.layers[1].key_scale = bad;
+      const Status status = KvCache::create(options, threads).status();
+      EXPECT_FALSE(status.ok()) << format << " " << bad;
+      EXPECT_NE(status.message().find("layer 1"), std::string::npos) << status.message();
+      EXPECT_NE(status.message().find(format), std::string::npos) << status.message();
+      EXPECT_NE(status.message().find("scale"), std::string::npos) << status.message();
+    }
+  }
+}
+
 TEST(SequenceCases, OptionsThatMakeNoSenseAreRefusedWithTheLayer) {
   ThreadPool threads(1);
   const auto message = [&](CacheOptions options) {
