@@ -77,7 +77,7 @@ Status run(const Request& request) {
   for (const FormatInfo& format : all_formats()) {
     if (!format.name.starts_with(request.prefix)) continue;
     const Status status = print_row(format, trace, options, threads);
-    if (!status.ok()) refused += fmt::format("- {}: {}\n", format.name, status.message());
+    if (!status.ok()) refused += fmt::format("- {}\n", status.message());
   }
   if (!refused.empty()) fmt::print("\nNot for this model's rows:\n\n{}", refused);
   return {};
