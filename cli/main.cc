@@ -27,7 +27,9 @@ std::span<const Command> all_commands() {
        "Then it recommends the format with the "
        "fewest effective bits whose mean, tail and agreement stay within the limits; one that "
        "decodes more than a tenth slower than "
-       "BF16 only if no other will do.",
+       "BF16 only if no other will do. Where a format outside the limits ruins a few layers only, "
+       "it names them and the --kv-layers "
+       "that keeps them exact.",
        "kvant compare SmolLM2-135M-Instruct.Q4_1.gguf --text data/wikitext2-test.txt --context "
        "2048 --kv bf16,int8,k8v4,int4\n"
        "kvant compare ./Qwen3-0.6B --kv int8,int4 --kv-layers \"0-1=bf16\" --json=report.json "
