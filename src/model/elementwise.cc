@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "simd/clones.h"
+
 namespace kvant {
 namespace {
 
@@ -48,13 +50,15 @@ float sum_of_squares(const float* x, int n) {
   return sum;
 }
 
-template <float (*function)(float)>
-void activate_with(float* gate, const float* up, int n) {
-  for (int i = 0; i < n; ++i) gate[i] = function(gate[i]) * up[i];
+KVANT_CLONES void activate_silu(float* gate, const float* up, int n) {
+  for (int i = 0; i < n; ++i) gate[i] = silu(gate[i]) * up[i];
+}
+KVANT_CLONES void activate_gelu_tanh(float* gate, const float* up, int n) {
+  for (int i = 0; i < n; ++i) gate[i] = gelu_tanh(gate[i]) * up[i];
 }
 
 using ActivateRow = void (*)(float*, const float*, int);
-constexpr ActivateRow kActivations[] = {activate_with<silu>, activate_with<gelu_tanh>};
+constexpr ActivateRow kActivations[] = {activate_silu, activate_gelu_tanh};
 
 }  // namespace
 
