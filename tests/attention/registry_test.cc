@@ -262,8 +262,8 @@ TEST_P(EveryFormat, ThePlanBillsSealedBitsAsTheRegistryDoes) {
 }
 
 // Case B13: the output buffer starts as a sentinel; each cell of the matrix equals the reference or
-// is refused, as the registry says it is. Formats that share another's read path, and wide heads,
-// get a third of the cells.
+// is refused, as the registry says it is. The heads change with the width; usual widths of
+// formats that have a read path of their own see three times as many cells.
 TEST_P(EveryFormat, CaseB13_EveryShapeIsServedOrRefused) {
   struct Heads {
     int kv, ratio;
@@ -273,7 +273,8 @@ TEST_P(EveryFormat, CaseB13_EveryShapeIsServedOrRefused) {
   size_t first = std::hash<std::string>{}(GetParam());
   for (const int dim : {16, 64, 80, 96, 100, 128, 192, 256, 512}) {
     ++first;  // other heads for every width
-    const size_t step = reads_alone && dim < 256 ? 3 : 9;
+    const bool usual = dim == 64 || dim == 80 || dim == 128;
+    const size_t step = reads_alone && usual ? 3 : 9;
     for (size_t i = first % step; i < std::size(heads); i += step) {
       const Heads h = heads[i];
       SCOPED_TRACE(testing::Message()
