@@ -101,15 +101,15 @@ void Decoder::fill_shape(const std::string& where) {
   const WeightLoader weights(*source_, options_.weights, threads_);
   info_.conversion_bytes = weights.conversion_bytes();
   info_.notes = weights.notes();
-  info_.compute =
-      "few rows: ggml " + std::string(ggml_cpu_variant()) +
-      (options_.invariant ? "; many rows: the same" : "; many rows: " + BlockDense::description());
 }
 
 void Decoder::fill_weights(const WeightLoader& weights) {
   info_.weight_bytes = weights.bytes();
   info_.num_parameters = weights.parameters();
   info_.weight_types.assign(weights.types().begin(), weights.types().end());
+  const bool all_f32 = weights.types().size() == 1 && weights.types().contains("F32");
+  info_.compute = "few rows: ggml " + std::string(ggml_cpu_variant()) + "; many rows: " +
+                  (options_.invariant ? std::string("the same") : BlockDense::description(all_f32));
 }
 
 Status Decoder::check_tokens(std::span<const ForwardItem> items) const {

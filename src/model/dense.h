@@ -67,8 +67,9 @@ class BlockDense {
   ~BlockDense();
   Status run(std::span<const DenseJob> jobs, const float* x, size_t x_stride,
              std::span<const int> blocks);
-  // "oneDNN bf16" or "oneDNN f32": for weights that aren't F32.
-  static std::string description();
+  // "oneDNN bf16" or "oneDNN f32": F32 weights are never rounded, others where the CPU multiplies
+  // bf16.
+  static std::string description(bool all_weights_f32);
 
  private:
   struct Impl;

@@ -269,7 +269,9 @@ void BlockDense::Impl::round_activations(std::span<const int> blocks, int64_t co
 BlockDense::BlockDense(ThreadPool& threads) : impl_(std::make_unique<Impl>(threads)) {}
 BlockDense::~BlockDense() = default;
 
-std::string BlockDense::description() { return cpu_has_bf16() ? "oneDNN bf16" : "oneDNN f32"; }
+std::string BlockDense::description(bool all_weights_f32) {
+  return cpu_has_bf16() && !all_weights_f32 ? "oneDNN bf16" : "oneDNN f32";
+}
 
 Status BlockDense::run(std::span<const DenseJob> jobs, const float* x, size_t x_stride,
                        std::span<const int> blocks) try {
