@@ -3,129 +3,146 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <utility>
 
 #include "formats/names.h"
 
 namespace kvant::cli {
 namespace {
 
-bool is_optional(std::string_view positional) { return positional.starts_with('['); }
-
-// Goes through the words of one command.
+// One command's words: CLI11 cuts them apart, and what it throws becomes a sentence here.
 class Parser {
  public:
   Parser(const Command& command, std::span<const std::string> words)
-      : command_(command), words_(words), options_(options_of(command.groups)) {
-    out_.command = &command;
-    out_.invocation.settings = default_settings(command.groups);
-  }
+      : command_(command), words_(words.begin(), words.end()) {}
 
   Result<Arguments> parse() {
-    while (next_ < words_.size()) {
-      const std::string& word = words_[next_++];
-      if (only_words_ || !word.starts_with('-') || word == "-") {
-        KVANT_TRY(take_positional(word));
-      } else if (word == "--") {
-        only_words_ = true;
-      } else if (word == "--help" || word == "-h") {
-        out_.help = true;
-        return std::move(out_);
-      } else {
-        KVANT_TRY(word.starts_with("--") ? take_long(word) : take_short(word));
-      }
+    Arguments out;
+    out.command = &command_;
+    out.invocation.settings = default_settings(command_.groups);
+    try {
+      add_options(out.invocation);
+      split_empty_values();
+      app_.parse(std::vector(words_.rbegin(), words_.rend()));  // CLI11 takes a vector from its end
+    } catch (const CLI::CallForHelp&) {
+      out.help = true;
+      return out;
+    } catch (const CLI::ArgumentMismatch&) {  // at the end only: elsewhere a word follows
+      return no_value(words_.back());
+    } catch (const CLI::ExtrasError&) {
+      return unexpected();
+    } catch (const CLI::Error& e) {
+      return wrong(e.what());
     }
-    if (out_.invocation.model.empty() && !command_.positional.empty() &&
-        !is_optional(command_.positional)) {
+    KVANT_TRY(check_no_option_is_a_value());
+    if (out.invocation.model.empty() && !command_.positional.empty() &&
+        !command_.positional.starts_with('['))
       return wrong(fmt::format("{} is missing", command_.positional));
-    }
-    return std::move(out_);
+    KVANT_TRY(take_values(out.invocation.settings));
+    return out;
   }
 
  private:
+  void add_options(Invocation& out) {
+    for (const OptionSpec* spec : options_of(command_.groups)) {
+      std::string name = fmt::format("--{}", spec->long_name());
+      if (!spec->short_name().empty()) name = fmt::format("-{},{}", spec->short_name(), name);
+      if (spec->form == TextForm::kOptional) name += "{-}";  // the value where none is given
+      CLI::Option* option = spec->is_flag() || spec->form == TextForm::kOptional
+                                ? app_.add_flag(name)
+                                : app_.add_option(name);
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+          ->type_name(std::string(spec->metavar));
+      options_.emplace_back(spec, option);
+    }
+    if (!command_.positional.empty()) app_.add_option(std::string(command_.positional), out.model);
+  }
+
+  // The option that a word names, or nullptr.
+  const CLI::Option* named(const std::string& word) const {
+    return word.starts_with('-') ? app_.get_option_no_throw(word) : nullptr;
+  }
+  bool needs_value(const std::string& word) const {
+    return named(word) != nullptr && named(word)->get_items_expected_min() > 0;
+  }
+
+  // After "--name=" CLI11 takes the next word for the value; here the value is empty.
+  void split_empty_values() {
+    for (size_t i = 0; i < words_.size(); ++i) {
+      if (!words_[i].ends_with('=')) continue;
+      std::string name = words_[i].substr(0, words_[i].size() - 1);
+      if (!needs_value(name)) continue;
+      words_[i] = std::move(name);
+      words_.emplace(words_.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+    }
+  }
+
+  // To CLI11 whatever follows is a value. It may begin with a dash, but may not name an option.
+  Status check_no_option_is_a_value() const {
+    const auto at = std::adjacent_find(
+        words_.begin(), words_.end(), [this](const std::string& name, const std::string& value) {
+          return needs_value(name) && named(value.substr(0, value.find('='))) != nullptr;
+        });
+    return at == words_.end() ? Status() : no_value(*at);
+  }
+
+  Status take_values(Settings& settings) const {
+    for (const auto& [spec, option] : options_) {
+      if (option->count() > 1 && !spec->is_list() && !spec->is_flag())
+        return wrong(fmt::format("{} was given twice; wanted it once", option->get_name()));
+      for (const std::string& value : option->results()) {
+        if (spec->is_flag() && value != "true") {
+          return wrong(
+              fmt::format("{} takes no value, but got {}", option->get_name(), printable(value)));
+        }
+        KVANT_TRY(set_option(settings, *spec, value));
+      }
+    }
+    return {};
+  }
+
   Status wrong(const std::string& what) const {
     return invalid_argument(fmt::format("{}; see kvant {} --help", what, command_.name));
   }
 
-  Status take_positional(const std::string& word) {
-    if (word.empty()) return wrong("an argument is empty; wanted a value or none");
-    if (out_.invocation.model.empty() && !command_.positional.empty()) {
-      out_.invocation.model = word;
-      return {};
-    }
-    const std::string& before = next_ >= 2 ? words_[next_ - 2] : word;
-    if (before == "--json" || before == "--csv") {
-      return wrong(fmt::format("{0} {1}: the file comes after =, as in {0}={1}", before, word));
-    }
-    return wrong(fmt::format("{} is one word too many; kvant {} takes {}", word, command_.name,
+  Status no_value(const std::string& word) const {
+    const CLI::Option* option = named(word);  // none for letters in one word, as in -vn
+    return wrong(fmt::format("{0} has no value; wanted {0} {1}", printable(word),
+                             option != nullptr ? option->get_type_name() : "VALUE"));
+  }
+
+  // Speaks of the first word that nothing took.
+  Status unexpected() const {
+    const std::vector<std::string> left = app_.remaining();
+    const bool only_words = left[0] == "--";  // CLI11 leaves the mark among them
+    const std::string& word = left[only_words ? 1 : 0];
+    if (word.starts_with('-') && !only_words) return unknown_option(word.substr(0, word.find('=')));
+    const auto at = std::find(words_.begin(), words_.end(), word);
+    if (at != words_.begin() && (at[-1] == "--json" || at[-1] == "--csv"))
+      return wrong(fmt::format("{0} {1}: the file comes after =, as in {0}={1}", at[-1], word));
+    return wrong(fmt::format("{} is one word too many; kvant {} takes {}",
+                             word.empty() ? "an empty word" : word, command_.name,
                              command_.positional.empty()
                                  ? "options only"
                                  : fmt::format("{} and options", command_.positional)));
   }
 
-  // "--name" or "--name=value".
-  Status take_long(std::string_view word) {
-    const size_t equals = std::min(word.find('='), word.size());
-    const std::string_view name = word.substr(0, equals);
-    for (const OptionSpec* spec : options_) {
-      if (spec->long_name() != name.substr(2)) continue;
-      if (equals == word.size()) return take_option(*spec, name, std::nullopt);
-      return take_option(*spec, name, word.substr(equals + 1));
-    }
+  Status unknown_option(std::string_view name) const {
+    const std::string what =
+        fmt::format("kvant {} has no option {}", command_.name, printable(name));
+    if (!name.starts_with("--")) return wrong(what);
     std::vector<std::string> names;
-    for (const OptionSpec* spec : options_) names.push_back(fmt::format("--{}", spec->long_name()));
-    return wrong(fmt::format("kvant {} has no option {}; the closest are {}", command_.name,
-                             printable(name),
+    for (const auto& [spec, option] : options_) names.push_back(option->get_name());
+    return wrong(fmt::format("{}; the closest are {}", what,
                              nearest_names(name, {names.begin(), names.end()}, 3)));
   }
 
-  // "-n", "-nVALUE" or "-n=VALUE".
-  Status take_short(std::string_view word) {
-    for (const OptionSpec* spec : options_) {
-      if (spec->short_name() != word.substr(1, 1)) continue;
-      std::string_view rest = word.substr(2);
-      if (rest.empty()) return take_option(*spec, word, std::nullopt);
-      if (rest.starts_with('=')) rest.remove_prefix(1);
-      return take_option(*spec, word.substr(0, 2), rest);
-    }
-    return wrong(fmt::format("kvant {} has no option {}", command_.name, printable(word)));
-  }
-
-  Status take_option(const OptionSpec& spec, std::string_view name,
-                     std::optional<std::string_view> value) {
-    Settings& settings = out_.invocation.settings;
-    if (spec.is_flag()) {
-      if (value)
-        return wrong(fmt::format("{} takes no value, but got {}", name, printable(*value)));
-      return set_option(settings, spec, "true");
-    }
-    if (settings.is_given(spec.long_name()) && !spec.is_list())
-      return wrong(fmt::format("{} was given twice; wanted it once", name));
-    if (spec.form == TextForm::kOptional) return set_option(settings, spec, value.value_or("-"));
-    if (!value) {
-      if (next_ == words_.size() || is_option(words_[next_]))
-        return wrong(fmt::format("{} has no value; wanted {} {}", name, name, spec.metavar));
-      value = words_[next_++];
-    }
-    return set_option(settings, spec, *value);
-  }
-
-  // Whether a word is one of this command's options and so no value: values may begin with a dash.
-  bool is_option(std::string_view word) const {
-    if (word == "-h" || word == "--help") return true;
-    return std::any_of(options_.begin(), options_.end(), [&](const OptionSpec* spec) {
-      return word.starts_with("--") ? word.substr(2, word.find('=') - 2) == spec->long_name()
-                                    : word.starts_with('-') && word.size() == 2 &&
-                                          word.substr(1) == spec->short_name();
-    });
-  }
-
   const Command& command_;
-  std::span<const std::string> words_;
-  std::vector<const OptionSpec*> options_;
-  size_t next_ = 0;
-  bool only_words_ = false;
-  Arguments out_;
+  std::vector<std::string> words_;
+  CLI::App app_;
+  std::vector<std::pair<const OptionSpec*, CLI::Option*>> options_;
 };
 
 }  // namespace

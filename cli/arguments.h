@@ -1,5 +1,5 @@
-// Arguments: from argv to a command and its settings. Here words are cut apart; the option table of
-// engine/settings.h says what they mean.
+// Arguments: from argv to a command and its settings. CLI11 cuts the words apart; the option
+// table of engine/settings.h says what they mean.
 //
 //   --name VALUE, --name=VALUE, -n VALUE, -nVALUE; a flag has no value; --json alone or --json=FILE
 //   --                what follows is no option

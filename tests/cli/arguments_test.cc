@@ -103,9 +103,18 @@ TEST(Arguments, ErrorsNameTheOptionAndWhatWasWanted) {
   EXPECT_EQ(message({"run", "m", "--sinks", "--json"}),
             "--sinks has no value; wanted --sinks N" + see);
   EXPECT_EQ(message({"run", "m", "-n", "1", "-n", "2"}),
-            "-n was given twice; wanted it once" + see);
+            "--max-tokens was given twice; wanted it once" + see);
   EXPECT_EQ(message({"run", "m", "--strict=1"}), "--strict takes no value, but got 1" + see);
   EXPECT_EQ(message({"run", "m", "--kv", ""}),
+            "--kv is empty; wanted a value, or no --kv at all (--kv FORMAT)");
+  EXPECT_EQ(message({"run", "m", "--", "--kv"}),
+            "--kv is one word too many; kvant run takes MODEL and options" + see);
+  EXPECT_EQ(message({"run", "m", "--sinks", "--kv=int8"}),
+            "--sinks has no value; wanted --sinks N" + see);
+  EXPECT_EQ(message({"run", "m", "--json=a", "--json=b"}),
+            "--json was given twice; wanted it once" + see);
+  // The value is empty: the word behind it isn't taken.
+  EXPECT_EQ(message({"run", "--kv=", "m"}),
             "--kv is empty; wanted a value, or no --kv at all (--kv FORMAT)");
   EXPECT_EQ(message({"run", "m", "--kv-layers", ""}),
             "--kv-layers is empty; wanted a value, or no --kv-layers at all (--kv-layers LIST)");
