@@ -18,10 +18,11 @@ function(kvant_label name)
   endforeach()
 endfunction()
 
-# kvant_test(NAME [LABEL fast|slow|threads…] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
-# under its own name; `fast` unless said otherwise. KVANT_TEST_DATA is the folder tests/data.
+# kvant_test(NAME [LONG] [LABEL fast|slow|threads…] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
+# under its own name; `fast` unless said otherwise. A LONG one starts first, so that it doesn't run on alone at the end.
+# KVANT_TEST_DATA is the folder tests/data.
 function(kvant_test name)
-  cmake_parse_arguments(TEST "" "" "LABEL;SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(TEST "LONG" "" "LABEL;SOURCES;DEPENDS" ${ARGN})
   if(NOT TEST_LABEL)
     set(TEST_LABEL fast)
   endif()
@@ -29,25 +30,29 @@ function(kvant_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} ${KVANT_GTEST})
   target_compile_definitions(${name} PRIVATE KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   add_test(NAME ${name} COMMAND ${name})
+  if(TEST_LONG)
+    set_tests_properties(${name} PROPERTIES COST 1000)
+  endif()
   kvant_label(${name} ${TEST_LABEL})
 endfunction()
 
-# kvant_fuzz(NAME SOURCES... DEPENDS targets...): one fuzz target, whose seeds are tests/data/fuzz/NAME. With KVANT_FUZZ a
-# libFuzzer program, listed in fuzz-targets.txt; without it a test that runs over the seeds, so that what they found once
-# stays found.
+# kvant_fuzz(NAME SOURCES... DEPENDS targets...): one fuzz target, whose seeds are tests/data/fuzz/NAME. Everywhere it is a
+# test that runs over the seeds, so that what they found once stays found; with KVANT_FUZZ that program is libFuzzer's.
+# The target `fuzzers` builds them all, and fuzz-targets.txt lists the programs.
 function(kvant_fuzz name)
   cmake_parse_arguments(FUZZ "" "" "SOURCES;DEPENDS" ${ARGN})
-  if(NOT KVANT_FUZZ)
-    add_executable(${name} ${FUZZ_SOURCES} ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cc)
-    target_link_libraries(${name} PRIVATE ${FUZZ_DEPENDS})
-    add_test(NAME ${name} COMMAND ${name} ${PROJECT_SOURCE_DIR}/tests/data/fuzz/${name})
-    kvant_label(${name} fast)
-    return()
-  endif()
+  set(seeds ${PROJECT_SOURCE_DIR}/tests/data/fuzz/${name})
   add_executable(${name} ${FUZZ_SOURCES})
   target_link_libraries(${name} PRIVATE ${FUZZ_DEPENDS})
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-  file(APPEND ${PROJECT_BINARY_DIR}/fuzz-targets.txt "${name}\n")
+  if(KVANT_FUZZ)
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    add_test(NAME ${name} COMMAND ${name} -runs=0 ${seeds})
+    set_property(GLOBAL APPEND PROPERTY kvant_fuzz_programs $<TARGET_FILE:${name}>)
+  else()
+    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/fuzz/replay.cc)
+    add_test(NAME ${name} COMMAND ${name} ${seeds})
+  endif()
+  kvant_label(${name} fast)
   if(NOT TARGET fuzzers)
     add_custom_target(fuzzers)
   endif()

@@ -64,9 +64,7 @@ TEST(Usability, AContextBeyondTheModelIsRefusedBeforeTheLoad) {
 
 // RLIMIT_AS stands for a small machine.
 TEST(Usability, MoreMemoryThanThereIsIsRefusedByFlag) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers need the address space";
-#endif
+  if (KVANT_SANITIZED) GTEST_SKIP() << "sanitizers need the address space";
   const ProgramRun run =
       run_shell("ulimit -v 1000000; " + command_line({"generate", tiny_chat_model(), "-p", "x",
                                                       "--threads", "1", "--chunk", "16777216"}));

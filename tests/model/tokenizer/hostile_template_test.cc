@@ -17,9 +17,13 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-Result<std::string> render(const std::string& source) {
+Result<std::string> render(const std::string& source, int64_t max_work = ChatRequest().max_work) {
   const ChatMessage messages[] = {{"user", "hello"}};
-  return render_chat(source, messages, true, "<s>", "</s>");
+  ChatRequest request;
+  request.messages = messages;
+  request.add_generation_prompt = true;
+  request.max_work = max_work;
+  return render_chat(source, request);
 }
 
 TEST(HostileTemplate, CaseH1_EndsInTimeWithOneSentence) {
@@ -73,13 +77,13 @@ TEST(HostileTemplate, CaseH1_EndsInTimeWithOneSentence) {
 // Steps whose cost is not in how many there are but in what each reads or makes.
 TEST(HostileTemplate, CaseH1_ACheapStepOverALargeValueIsCounted) {
   std::string parameters, members;
-  for (int i = 0; i < 8000; ++i) {
+  for (int i = 0; i < 3000; ++i) {
     parameters += (i == 0 ? "p" : ",p") + std::to_string(i);
     members += "'k" + std::to_string(i) + "':0,";
   }
   const std::pair<std::string, std::string> sources[] = {
       // what is set once, and the step
-      {"{% set l = range(99000) | list %}", "{% set x = 1[l] %}"},
+      {"{% set l = range(40000) | list %}", "{% set x = 1[l] %}"},
       {"{% set a = 'a' * 400000 %}{% set b = 'a' * 200000 + 'b' %}", "{% set x = b in a %}"},
       {"{% set a = 'a' * 400000 %}{% set b = 'a' * 200000 + 'b' %}", "{% set x = a.rfind(b) %}"},
       {"{% set a = 'a' * 400000 %}{% set b = 'a' * 200000 + 'b' %}", "{% set x = a.split(b) %}"},
@@ -87,7 +91,7 @@ TEST(HostileTemplate, CaseH1_ACheapStepOverALargeValueIsCounted) {
        "{% set x = a | replace(b, '') %}"},
       {"{% set a = 'b' * 1000000 %}{% set b = 'a' * 1000000 + 'b' %}", "{% set x = a | trim(b) %}"},
       {"{% set a = 'x' * 10000000 %}", "{% set x = a % () %}"},
-      {"{% set a = 'x' %}{% set b = ('y',) * 1000000 %}", "{% set x = a.startswith(b) %}"},
+      {"{% set a = 'x' %}{% set b = ('y',) * 100000 %}", "{% set x = a.startswith(b) %}"},
       {"{% set d = {'K' * 1000000: 1} %}", "{% set x = d | dictsort %}"},
       {"{% set d = {" + members + "} %}{% set c = {" + members + "} %}", "{% set x = d == c %}"},
       {"{% set d = {" + members + "} %}", "{% set x = dict(d) %}"},
@@ -98,11 +102,14 @@ TEST(HostileTemplate, CaseH1_ACheapStepOverALargeValueIsCounted) {
       {"{% set k = ['x' * 1000000] %}{% set n = namespace(l=[]) %}",
        "{% set n.l = n.l + [1[k]] %}"},
   };
+  constexpr int64_t kWork = 8'000'000;
   for (const auto& [once, step] : sources) {
+    ASSERT_TRUE(render(once, kWork / 2).ok()) << once.substr(0, 80);
     const auto start = std::chrono::steady_clock::now();
     const Result<std::string> text =
         render(once + "{% for i in range(100000) %}{% for j in range(100000) %}" + step +
-               "{% endfor %}{% endfor %}");
+                   "{% endfor %}{% endfor %}",
+               kWork);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     EXPECT_EQ(text.status().code(), Code::kExhausted) << text.status().message();
     EXPECT_LT(text.status().message().size(), 400u) << text.status().message();

@@ -166,6 +166,17 @@ TEST_F(TokenizerFiles, CaseH1_PiledUpStepsAreRefused) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
+// Readers recurse into sequences: as deep as simdjson lets a document go.
+TEST_F(TokenizerFiles, CaseH1_DeepSequencesEnd) {
+  const std::string open = R"({"type":"Sequence","normalizers":[)", close = "]}";
+  for (const int depth : {10, 500, 100000}) {
+    std::string normalizer;
+    for (int i = 0; i < depth; ++i) normalizer += open;
+    for (int i = 0; i < depth; ++i) normalizer += close;
+    EXPECT_EQ(load_with(with(R"("normalizer":)" + normalizer)).ok(), depth <= 500) << depth;
+  }
+}
+
 TEST_F(TokenizerFiles, CaseH1_WhiteSpaceAroundTokensOfWhiteSpaceIsReadOnce) {
   write("tokenizer.json",
         with(R"("added_tokens":[{"id":3,"content":" ","lstrip":true,"rstrip":true}])"));
