@@ -64,7 +64,7 @@ TEST(Usability, AContextBeyondTheModelIsRefusedBeforeTheLoad) {
 
 // RLIMIT_AS stands for a small machine.
 TEST(Usability, MoreMemoryThanThereIsIsRefusedByFlag) {
-  if (KVANT_SANITIZED) GTEST_SKIP() << "sanitizers need the address space";
+  if (*KVANT_SANITIZED) GTEST_SKIP() << "sanitizers need the address space: " << KVANT_SANITIZED;
   const ProgramRun run =
       run_shell("ulimit -v 1000000; " + command_line({"generate", tiny_chat_model(), "-p", "x",
                                                       "--threads", "1", "--chunk", "16777216"}));
