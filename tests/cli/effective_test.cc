@@ -190,12 +190,18 @@ TEST(Effective, CaseA10_AContextBeyondTheModelIsAnErrorInEveryCommand) {
   }
 }
 
-// What follows `begin` in the lines of a text that start with it.
+// What follows `begin` in the lines of a text that start with it; a line that ends in a backslash
+// goes on in the next.
 std::vector<std::string> lines_after(const std::string& begin, const std::string& text) {
   std::vector<std::string> out;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(begin)) out.push_back(line.substr(begin.size()));
+    if (!line.starts_with(begin)) continue;
+    out.push_back(line.substr(begin.size()));
+    while (out.back().ends_with('\\') && std::getline(lines, line)) {
+      out.back().pop_back();
+      out.back() += line;
+    }
   }
   return out;
 }
@@ -205,7 +211,7 @@ std::vector<std::string> lines_after(const std::string& begin, const std::string
 TEST(Effective, CaseH1_WhatIsShownRuns) {
   const std::filesystem::path folder = scratch() / "examples";
   std::filesystem::create_directories(folder / "data");
-  std::ofstream(folder / "data/wikitext2-test.txt") << std::string(1500, 'k');
+  std::ofstream(folder / "data/wikitext2-test.txt") << std::string(8000, 'k');
   for (const char* file : {"question.txt", "notes.txt"}) std::ofstream(folder / file) << "Why?";
   const std::string model = quoted(tiny_chat_model());
   const std::pair<std::string, std::string> replacements[] = {
@@ -214,6 +220,7 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
       {"model.gguf", model},
       {"$MODEL", model},
       {"--context 2048", "--context 200"},
+      {"int4_g32_rot", "int4_token_rot"},  // the tiny model's heads are narrower than a group
       {"--tokens 8192", "--tokens 256 --repeats 3"}};
   std::vector<std::string> examples =
       lines_after("build/kvant ", slurp(KVANT_TEST_DATA "/../../README.md"));

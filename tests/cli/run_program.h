@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -20,7 +19,6 @@ namespace kvant::cli {
 struct ProgramRun {
   int exit_code = -1;  // −signal if it was killed
   std::string out, err;
-  double seconds = 0;
 
   nlohmann::json json() const { return nlohmann::json::parse(out); }
   size_t err_lines() const { return static_cast<size_t>(std::count(err.begin(), err.end(), '\n')); }
@@ -72,10 +70,8 @@ inline ProgramRun run_shell(const std::string& line, const std::string& input = 
   const std::filesystem::path out = scratch() / "out", err = scratch() / "err";
   const std::string command = "( " + line + " ) >" + quoted(out.string()) + " 2>" +
                               quoted(err.string()) + " <" + quoted(write_file("in", input));
-  const auto begin = std::chrono::steady_clock::now();
   const int status = std::system(command.c_str());
   ProgramRun run;
-  run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   run.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   run.out = slurp(out);
   run.err = slurp(err);
