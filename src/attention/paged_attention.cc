@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace kvant {
 namespace {
@@ -13,6 +14,10 @@ constexpr int kUnitQueries = 128;
 
 // Up to this much memory of states, spans run side by side.
 constexpr size_t kMaxSplitFloats = size_t{4} << 20;
+
+// Below this much memory of states, preparing queries and merging spans takes less time than
+// handing it to threads: a token or two of decoding.
+constexpr size_t kFewSplitFloats = size_t{16} << 10;
 
 constexpr size_t kLineFloats = kAlignment / sizeof(float);
 
@@ -176,7 +181,7 @@ void PagedAttention::write_output(const AttentionCall& call, const Unit& unit,
   }
 }
 
-void PagedAttention::run_split(const AttentionCall& call, size_t num_scores) {
+void PagedAttention::run_split(const AttentionCall& call, size_t memory_floats, size_t num_scores) {
   spans_.clear();
   for (size_t u = 0; u < units_.size(); ++u) {
     for (int64_t s = 0; s < units_[u].num_spans; ++s) {
@@ -188,7 +193,11 @@ void PagedAttention::run_split(const AttentionCall& call, size_t num_scores) {
     return SoftmaxState::at(memory.states + span * memory.state_floats,
                             unit.num_rows * group_of(call), call.layer.value_dim, coded);
   };
-  threads_.run(units_.size(), [&](size_t u, int) {
+  const auto for_all_units = [&](const std::function<void(size_t, int)>& work) {
+    if (memory_floats > kFewSplitFloats) return threads_.run(units_.size(), work);
+    for (size_t u = 0; u < units_.size(); ++u) work(u, 0);
+  };
+  for_all_units([&](size_t u, int) {
     prepare_queries(call, units_[u],
                     unit_memory(call, units_[u], memory_.data() + units_[u].memory));
   });
@@ -199,7 +208,7 @@ void PagedAttention::run_split(const AttentionCall& call, size_t num_scores) {
     attend_span(call, unit, memory, spans_[i].second, state,
                 scores_.data() + static_cast<size_t>(worker) * num_scores);
   });
-  threads_.run(units_.size(), [&](size_t u, int) {
+  for_all_units([&](size_t u, int) {
     const Unit& unit = units_[u];
     const UnitMemory memory = unit_memory(call, unit, memory_.data() + unit.memory);
     SoftmaxState total = state_of(unit, memory, 0);
@@ -249,7 +258,7 @@ void PagedAttention::run(const AttentionCall& call) {
   scores_.reserve_discarding(num_scores * static_cast<size_t>(threads_.num_threads()));
   if (most_spans > 1 && split_floats <= kMaxSplitFloats) {
     memory_.reserve_discarding(split_floats);
-    run_split(call, num_scores);
+    run_split(call, split_floats, num_scores);
   } else {
     run_in_turn(call, num_scores);
   }

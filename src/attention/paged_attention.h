@@ -78,7 +78,7 @@ class PagedAttention {
   void attend_span(const AttentionCall& call, const Unit& unit, const UnitMemory& memory,
                    int64_t span, SoftmaxState& state, float* scores);
   void write_output(const AttentionCall& call, const Unit& unit, SoftmaxState& state) const;
-  void run_split(const AttentionCall& call, size_t num_scores);
+  void run_split(const AttentionCall& call, size_t memory_floats, size_t num_scores);
   void run_in_turn(const AttentionCall& call, size_t num_scores);
 
   const PageKernels& kernels_;
