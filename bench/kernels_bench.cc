@@ -145,6 +145,7 @@ class Case {
       const IntPage page = {.codes = bytes,
                             .scale = scale_.data(),
                             .zero = desc_.zero_point ? scale_.data() : nullptr,
+                            .factor = nullptr,
                             .bits = desc_.bits,
                             .offset = desc_.zero_point ? 0 : 1 << (desc_.bits - 1),
                             .dim = dim_,

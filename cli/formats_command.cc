@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/output.h"
@@ -40,6 +42,7 @@ Json format_json(const FormatInfo& f) {
           {"granularity", granularity_name(f.granularity)},
           {"group", f.group},
           {"zero_point", f.zero_point},
+          {"token_norm", f.token_norm},
           {"rotated", f.rotated},
           {"exact", f.exact},
           {"scale_source", scale_source_name(f.scale_source)},
@@ -77,6 +80,12 @@ bool is_asked(const FormatInfo& f, const std::string& word) {
   return name.find(word) != name.npos;
 }
 
+// Which code reads the format, without the format's name.
+std::string kernel_text(const FormatInfo& f) {
+  const std::string kernel = kernel_of(f.name, f.for_keys ? Side::kKey : Side::kValue, kShownDim);
+  return kernel.substr(kernel.find('/') + 1);
+}
+
 std::string render_formats(const std::string& word, bool colored) {
   Table table({{"format", true},
                {"bits"},
@@ -102,7 +111,7 @@ std::string render_formats(const std::string& word, bool colored) {
                                                 : std::string(scale_source_name(f.scale_source))},
          {f.for_keys ? (f.before_rope ? "before RoPE" : "after RoPE") : "-"},
          {std::string(sides_of(f))},
-         {kernel_of(f.name, f.for_keys ? Side::kKey : Side::kValue, kShownDim)}});
+         {kernel_text(f)}});
   }
   return table.render(colored);
 }
@@ -110,6 +119,8 @@ std::string render_formats(const std::string& word, bool colored) {
 constexpr std::string_view kFormatNotes =
     "\n[_rot]: the format exists rotated as well, under its name with _rot; presets rotate K there "
     "on models without q/k norms.\n"
+    "[_rot|_norm]: rotated on models without q/k norms, with a factor per token on models with "
+    "them.\n"
     "sealed: bits per element of a sealed page, scales, zero points and padding included, for "
     "heads "
     "of 128 channels.\n"
@@ -119,10 +130,15 @@ constexpr std::string_view kFormatNotes =
     "library's caller (CacheLayer::key_scale, value_scale); no option of kvant gives one.\n"
     "Sinks, the exact window and the open page stay exact (bf16) beside sealed pages.\n";
 
+// "int4_channel_z[_rot|_norm]": without and with q/k norms.
 std::string key_text(const std::pair<FormatPair, FormatPair>& pairs) {
-  const auto& [plain, normed] = pairs;
-  if (plain.key == normed.key) return plain.key;
-  return plain.key == normed.key + "_rot" ? normed.key + "[_rot]" : plain.key + " or " + normed.key;
+  const std::string &plain = pairs.first.key, &normed = pairs.second.key;
+  if (plain == normed) return plain;
+  if (plain.starts_with(normed)) return normed + "[" + plain.substr(normed.size()) + "]";
+  const auto differs =
+      std::mismatch(plain.begin(), plain.end(), normed.begin(), normed.end()).first;
+  const size_t option = plain.rfind('_', static_cast<size_t>(differs - plain.begin()));
+  return plain.substr(0, option) + "[" + plain.substr(option) + "|" + normed.substr(option) + "]";
 }
 
 Result<std::string> render_presets(const std::string& word, bool colored) {

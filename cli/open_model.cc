@@ -44,6 +44,7 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
   choice.options.sinks = static_cast<int>(settings.sinks);
   choice.options.exact_window = static_cast<int>(settings.exact_window);
   choice.options.rotation_seed = static_cast<uint64_t>(settings.rotation_seed);
+  choice.options.decode_pages = settings.decode_pages;
   return choice;
 }
 
@@ -230,6 +231,10 @@ void announce(const Invocation& in, const OpenModel& open) {
   if (!open.caches.empty()) {
     fmt::print(stderr, "kept     first {} tokens exact, {} recent tokens and the open page exact\n",
                in.settings.sinks, in.settings.exact_window);
+    if (in.settings.decode_pages) {
+      fmt::print(stderr,
+                 "products in double from decoded pages (slow: no kernel of a format runs)\n");
+    }
   }
 }
 
@@ -252,6 +257,7 @@ Json run_facts(const Invocation& in, const OpenModel& open) {
           {"invariant", in.settings.invariant},
           {"sinks", in.settings.sinks},
           {"exact_window", in.settings.exact_window},
+          {"decode_pages", in.settings.decode_pages},
           {"threads", open.threads->num_threads()},
           {"isa", isa_name(active_isa())},
           {"compute", info.compute}};

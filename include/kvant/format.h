@@ -5,7 +5,8 @@
 // `int8_token/int4_token_z_rot`. A *preset* (`int8`, `k8v4`, `int4`, …) is a name whose expansion
 // depends on the model; anything stored names the expansion, never the preset. The grammar of a
 // format's name is `<kind><bits>_<granularity>[_options]`; options are, in this order, `z` (zero
-// point), `lsq` or `hqq` (how scale and zero point are searched) and `rot` (rotation). Everything
+// point), `norm` (a factor per token beside the scales per channel), `lsq` or `hqq` (how scale and
+// zero point are searched) and `rot` (rotation). Everything
 // here is immutable after start-up and may be used from any thread.
 #pragma once
 
@@ -61,6 +62,8 @@ struct FormatInfo {
   Granularity granularity = Granularity::kNone;
   int group = 0;  // channels that share a scale, for kGroup
   bool zero_point = false;
+  bool token_norm =
+      false;             // rows are divided by a factor per token, so that tokens are alike in size
   bool rotated = false;  // a seeded randomized Hadamard along the head dimension
   bool exact = false;    // f32, f16, bf16: pages are never sealed
   ScaleSource scale_source = ScaleSource::kNone;

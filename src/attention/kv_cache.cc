@@ -2,17 +2,24 @@
 #include <string>
 
 #include "attention/kv_cache_impl.h"
+#include "formats/decoded_codec.h"
 
 namespace kvant {
 namespace {
 
 const FormatSource kRegistered = {.find = find_format, .bind = bind_codec};
+const FormatSource kDecoded = {.find = find_format, .bind = bind_decoded_codec};
+
+const FormatSource& source_for(const CacheOptions& options) {
+  return options.decode_pages ? kDecoded : kRegistered;
+}
 
 }  // namespace
 
 Result<std::unique_ptr<KvCache>> KvCache::create(CacheOptions options, ThreadPool& threads) {
+  const FormatSource& formats = source_for(options);
   KVANT_ASSIGN(std::unique_ptr<KvCache> cache,
-               create_cache(std::move(options), threads, {.formats = kRegistered}));
+               create_cache(std::move(options), threads, {.formats = formats}));
   return cache;
 }
 
@@ -23,8 +30,9 @@ Result<std::unique_ptr<KvCache>> KvCache::create(CacheOptions options, int num_t
   }
   auto threads =
       std::make_unique<ThreadPool>(num_threads == 0 ? ThreadPool::available_cpus() : num_threads);
+  const FormatSource& formats = source_for(options);
   KVANT_ASSIGN(std::unique_ptr<KvCacheImpl> cache,
-               create_cache(std::move(options), *threads, {.formats = kRegistered}));
+               create_cache(std::move(options), *threads, {.formats = formats}));
   cache->adopt(std::move(threads));
   return std::unique_ptr<KvCache>(std::move(cache));
 }

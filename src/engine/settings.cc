@@ -37,6 +37,7 @@ const OptionSpec kSpecs[] = {
   {G::kText, "context", "N", "2048", "tokens of the text to run", &S::context, 2, kManyTokens},
   {G::kText, "windows", "N", "1", "stretches of --context tokens to run, one after the other, each from an empty cache; the figures are means over all their tokens", &S::windows, 1, 65536},
   {G::kMeasure, "chunk", "N", "512", "tokens per prefill step, a multiple of 64 (any number with --invariant)", &S::chunk, 1, kManyTokens},
+  {G::kMeasure, "decode-pages", "", "", "attend to pages decoded to floats, in double and slowly: what the formats cost without the kernels' integer products", &S::decode_pages},
   {G::kCompare, "no-speed", "", "", "don't time: no decoding behind the text, and no speeds in table, JSON and CSV", &S::no_speed},
   {G::kCompare, "decode-steps", "N", "24", "tokens to time for the decode speed", &S::decode_steps, 1, 4096},
   {G::kCompare, "max-kld", "X", "0.005", "recommend a format only if its mean KL divergence stays below", &S::max_kld, 0, 1e6},

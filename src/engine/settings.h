@@ -26,6 +26,7 @@ struct Settings {
   int64_t sinks = 0;
   int64_t exact_window = 0;
   int64_t rotation_seed = 0;
+  bool decode_pages = false;
   bool strict = false;
   // the model
   std::string weights;

@@ -18,7 +18,8 @@
 // What a vector's unused bits hold is never looked at by a result.
 //
 // Value of a code: x = scale·(u − offset) + zero, with scale ≥ 0 and zero in binary16, per page,
-// token group or channel.
+// token group or channel. Where scales are per channel, a factor per token may multiply all that;
+// it is a byte b that stands for the positive binary16 of the bits b << 7.
 //
 // Precision (docs/numerics.md): queries and probabilities are quantized to integers of magnitude ≤
 // 32639, so that both limbs of 256·hi + lo are signed bytes, each with one float scale per query
@@ -55,6 +56,7 @@ struct IntPage {
   const uint8_t* codes;   // layout above, 64-byte aligned
   const uint16_t* scale;  // binary16
   const uint16_t* zero;   // binary16, or nullptr: no zero points
+  const uint8_t* factor;  // [64], of kChannel; nullptr: all are 1
   int bits;               // 2..8
   int offset;             // 0 with zero points, else 2^(bits-1)
   int dim;

@@ -8,47 +8,50 @@
 namespace kvant {
 namespace {
 
-// A preset's formats. `key_rotates`: K is rotated where the model doesn't normalise q and k; where
-// it does, the norms leave a strong shape per channel that rotation would smear.
+// A preset's formats. What K takes depends on whether the model normalises q and k per head: the
+// norms leave a strong shape per channel that a rotation would smear.
 struct Expansion {
   Preset preset;
   std::string_view key;
-  bool key_rotates;
+  std::string_view normed_key;  // where the model has q/k norms
   std::string_view value;
 };
 
-// Why these: K per channel over the page at every width, min/max from 3 bits up (the tokens that
-// matter most are the outliers that a fit would clip), least squares at 2; V rotated per token with
-// least-squares rows. At 8 bits V gains from neither, K from the rotation: KLD 4.7e-5 with it and
-// 5.8e-5 without on SmolLM2 (docs/numerics.md).
+// Why these (docs/numerics.md has the measurements): K per channel over the page, min/max, at every
+// width: the tokens that matter most are the outliers that a fit would clip. V rotated per token
+// with least-squares rows; at 8 bits it gains from neither. Without q/k norms K gains from the
+// rotation, with them from a factor per token, at 2 bits from both.
 constexpr std::string_view kAuto = "auto";
 constexpr Expansion kExpansions[] = {
-    {{kAuto, "what the checkpoint declares for its cache, else bf16"}, "bf16", false, "bf16"},
+    {{kAuto, "what the checkpoint declares for its cache, else bf16"}, "bf16", "bf16", "bf16"},
     {{"int8", "8 bits: K per channel over the page, V per token"},
+     "int8_channel_z_rot",
      "int8_channel_z",
-     true,
      "int8_token"},
     {{"k8v4", "K as int8, 4-bit V per token, rotated"},
+     "int8_channel_z_rot",
      "int8_channel_z",
-     true,
      "int4_token_z_lsq_rot"},
     {{"int4", "4 bits: K per channel over the page, V per token, rotated"},
-     "int4_channel_z",
-     true,
+     "int4_channel_z_rot",
+     "int4_channel_z_norm",
      "int4_token_z_lsq_rot"},
-    {{"int3", "3 bits: as int4"}, "int3_channel_z", true, "int3_token_z_lsq_rot"},
-    {{"int2", "2 bits: as int4, K fitted by least squares"},
-     "int2_channel_z_lsq",
-     true,
+    {{"int3", "3 bits: as int4"},
+     "int3_channel_z_rot",
+     "int3_channel_z_norm",
+     "int3_token_z_lsq_rot"},
+    {{"int2", "2 bits: as int4, K always with a factor per token"},
+     "int2_channel_z_norm_rot",
+     "int2_channel_z_norm",
      "int2_token_z_lsq_rot"},
-    {{"fp8", "OCP FP8 E4M3 with the scale fixed at 1"}, "fp8_e4m3", false, "fp8_e4m3"},
+    {{"fp8", "OCP FP8 E4M3 with the scale fixed at 1"}, "fp8_e4m3", "fp8_e4m3", "fp8_e4m3"},
     {{"kivi4", "KIVI at 4 bits: K per channel over the page, V in groups of 32"},
      "int4_channel_z",
-     false,
+     "int4_channel_z",
      "int4_g32_z"},
     {{"kivi2", "KIVI at 2 bits: K per channel over the page, V in groups of 32"},
      "int2_channel_z",
-     false,
+     "int2_channel_z",
      "int2_g32_z"},
 };
 
@@ -62,7 +65,7 @@ const Expansion* find_preset(std::string_view name) {
 std::string side_of(const Expansion& e, Side side, const ModelTraits& traits) {
   if (e.preset.name == kAuto && traits.declared != nullptr) return traits.declared->name;
   if (side == Side::kValue) return std::string(e.value);
-  return std::string(e.key) + (e.key_rotates && !traits.qk_norm ? "_rot" : "");
+  return std::string(traits.qk_norm ? e.normed_key : e.key);
 }
 
 Result<std::string> parse_side(std::string_view text, Side side, const ModelTraits& traits) {

@@ -5,7 +5,10 @@
 //   with zero point: scale = (max − min) / (2^b − 1), zero = min, offset = 0; or searched
 //   (row_fit.h)
 //
-// A page is [codes][scales][zeros], padded to 64 bytes; codes are laid out for the kernel
+// `norm` (scales per channel only): the rows are divided by a factor per token first, and x̂ is
+// multiplied by it (token_norm.h).
+//
+// A page is [codes][scales][zeros][factors], padded to 64 bytes; codes are laid out for the kernel
 // (page_kernels.h). One scale is shared by a page (head), a token, a group of a token's channels,
 // or a channel's 64 tokens; `tensor` stores none and uses the given one. The arithmetic on pages is
 // the kernels'; this file is what bytes mean.
@@ -21,6 +24,7 @@
 #include "formats/page_kernels.h"
 #include "formats/row_fit.h"
 #include "formats/stored_scale.h"
+#include "formats/token_norm.h"
 
 namespace kvant {
 namespace {
@@ -32,6 +36,7 @@ struct UniformSpec {
   Granularity granularity = Granularity::kToken;
   int group = 0;
   bool zero_point = false;
+  bool token_norm = false;
   GridSearch search = GridSearch::kMinMax;
 
   int levels() const { return zero_point ? (1 << bits) - 1 : (1 << (bits - 1)) - 1; }
@@ -92,6 +97,8 @@ class UniformIntCodec final : public Codec {
       given_scale_ = f32_to_f16(binding.artifacts->tensor_scale);
     } else {
       meta_bytes_ = num_grids_ * (spec.zero_point ? 4 : 2);
+      factors_at_ = code_bytes_ + meta_bytes_;
+      if (spec.token_norm) meta_bytes_ += kT;
     }
   }
 
@@ -110,7 +117,12 @@ class UniformIntCodec final : public Codec {
         encode_tokens(input.rows, scales, zeros, codes.data());
         break;
       case ScaleLayout::kChannel:
-        encode_channels(input.rows, scales, zeros, codes.data());
+        if (spec_.token_norm) {
+          encode_normed(input.rows, scales, zeros, reinterpret_cast<uint8_t*>(page + factors_at_),
+                        codes.data());
+        } else {
+          encode_channels(input.rows, scales, zeros, codes.data());
+        }
         break;
     }
     auto* out = reinterpret_cast<uint8_t*>(page);
@@ -161,14 +173,16 @@ class UniformIntCodec final : public Codec {
   IntPage view_of(const std::byte* page) const {
     const auto* stored = reinterpret_cast<const uint16_t*>(page + code_bytes_);
     const bool given = spec_.granularity == Granularity::kTensor;
-    return {.codes = reinterpret_cast<const uint8_t*>(page),
-            .scale = given ? &given_scale_ : stored,
-            .zero = spec_.zero_point ? stored + num_grids_ : nullptr,
-            .bits = spec_.bits,
-            .offset = spec_.offset(),
-            .dim = static_cast<int>(dim_),
-            .num_groups = static_cast<int>(num_groups_),
-            .layout = layout_};
+    return {
+        .codes = reinterpret_cast<const uint8_t*>(page),
+        .scale = given ? &given_scale_ : stored,
+        .zero = spec_.zero_point ? stored + num_grids_ : nullptr,
+        .factor = spec_.token_norm ? reinterpret_cast<const uint8_t*>(page + factors_at_) : nullptr,
+        .bits = spec_.bits,
+        .offset = spec_.offset(),
+        .dim = static_cast<int>(dim_),
+        .num_groups = static_cast<int>(num_groups_),
+        .layout = layout_};
   }
 
   static Grid grid_of(const IntPage& view, size_t index) {
@@ -193,9 +207,10 @@ class UniformIntCodec final : public Codec {
     }
     const int offset = spec_.offset();
     for (size_t t = 0; t < kT; ++t) {
+      const float factor = view.factor ? factor_value(view.factor[t]) : 1.0f;
       for (size_t i = 0; i < dim_; ++i) {
         const float code = static_cast<float>(int{codes[t * dim_ + i]} - offset);
-        rows[t * dim_ + i] = scale[i] * code + zero[i];
+        rows[t * dim_ + i] = factor * (scale[i] * code + zero[i]);
       }
     }
   }
@@ -310,6 +325,18 @@ class UniformIntCodec final : public Codec {
     }
   }
 
+  void encode_normed(const float* rows, uint16_t* scales, uint16_t* zeros, uint8_t* factors,
+                     uint8_t* codes) const {
+    AlignedArray<float> even(kT * dim_);
+    for (size_t i = 0; i < kT * dim_; ++i) even[i] = saturate(rows[i]);
+    token_factors(even.data(), dim_, factors);
+    for (size_t t = 0; t < kT; ++t) {
+      const float inverse = 1.0f / factor_value(factors[t]);
+      for (size_t i = 0; i < dim_; ++i) even[t * dim_ + i] *= inverse;
+    }
+    encode_channels(even.data(), scales, zeros, codes);
+  }
+
   std::string name_;
   UniformSpec spec_;
   Side side_;
@@ -321,6 +348,7 @@ class UniformIntCodec final : public Codec {
   size_t num_grids_ = 0;   // scales of a page
   size_t code_bytes_ = 0;
   size_t meta_bytes_ = 0;
+  size_t factors_at_ = 0;  // where the factors begin, of `norm`
   uint16_t given_scale_ = 0;
 };
 
@@ -329,6 +357,7 @@ std::string spec_name(const UniformSpec& spec, bool with_search) {
   name += spec.granularity == Granularity::kGroup ? "g" + std::to_string(spec.group)
                                                   : std::string(granularity_name(spec.granularity));
   if (spec.zero_point) name += "_z";
+  if (spec.token_norm) name += "_norm";
   if (with_search && spec.search == GridSearch::kLeastSquares) name += "_lsq";
   if (with_search && spec.search == GridSearch::kHqq) name += "_hqq";
   return name;
@@ -352,6 +381,7 @@ std::string spec_summary(const UniformSpec& spec) {
       break;
     default:
       text += " per channel over the page";
+      if (spec.token_norm) text += ", a factor per token";
       break;
   }
   if (spec.search == GridSearch::kLeastSquares) text += ", fitted by least squares";
@@ -383,6 +413,7 @@ FormatDefinition define(const UniformSpec& spec) {
   d.info.granularity = spec.granularity;
   d.info.group = spec.group;
   d.info.zero_point = spec.zero_point;
+  d.info.token_norm = spec.token_norm;
   d.info.scale_source =
       spec.granularity == Granularity::kTensor ? ScaleSource::kGiven : ScaleSource::kDynamic;
   d.check = [spec](const FormatInfo& info, const CodecBinding& binding) -> Status {
@@ -395,7 +426,7 @@ FormatDefinition define(const UniformSpec& spec) {
     return std::make_unique<UniformIntCodec>(name, spec, binding);
   };
   d.band = [spec](Side, int dim) { return gauss_band(spec, dim); };
-  d.idempotent = spec.search == GridSearch::kMinMax;
+  d.idempotent = spec.search == GridSearch::kMinMax && !spec.token_norm;
   return d;
 }
 
@@ -416,6 +447,11 @@ std::vector<FormatDefinition> uniform_int_family() {
       formats.push_back(define(spec));
       spec.zero_point = true;
       formats.push_back(define(spec));
+      if (granularity == Granularity::kChannel) {
+        UniformSpec normed = spec;
+        normed.token_norm = true;
+        formats.push_back(define(normed));
+      }
       if (bits > 4) continue;  // a search gains nothing where the grid is fine
       spec.search = GridSearch::kLeastSquares;
       formats.push_back(define(spec));

@@ -93,6 +93,23 @@ TEST(Effective, CaseH3_WhereAllIsAsAskedNothingIsNotedAndStrictAgrees) {
   }
 }
 
+// --decode-pages measures the formats without their kernels: the same pages, nearly the same
+// figures, other bits. It is said.
+TEST(Effective, PagesAreDecodedOnRequest) {
+  const std::string llama = tiny_model("llama");
+  const ProgramRun kernels = run_program(perplexity(llama, {"--kv", "int4"}));
+  const ProgramRun decoded = run_program(perplexity(llama, {"--kv", "int4", "--decode-pages"}));
+  ASSERT_EQ(kernels.exit_code, 0) << kernels.err;
+  ASSERT_EQ(decoded.exit_code, 0) << decoded.err;
+  EXPECT_THAT(decoded.err, HasSubstr("from decoded pages"));
+  EXPECT_EQ(decoded.json()["decode_pages"], true);
+  EXPECT_EQ(kernels.json()["decode_pages"], false);
+  EXPECT_NE(decoded.json()["digest"], kernels.json()["digest"]);
+  EXPECT_EQ(decoded.json()["cache_bytes"], kernels.json()["cache_bytes"]);
+  const double with = kernels.json()["perplexity"], exact = decoded.json()["perplexity"];
+  EXPECT_NEAR(with, exact, 1e-3 * exact);
+}
+
 // The block and the JSON give, layer by layer, what runs: formats, kernels, types, version.
 TEST(Effective, CaseG1_CaseH3_TheResolvedTableIsPrinted) {
   const ProgramRun run = run_program(

@@ -167,5 +167,33 @@ TEST(EveryCodec, DecodesArbitraryBytesWithoutHarm) {
   });
 }
 
+// A factor per token is there for pages whose tokens differ in size: the large one no longer sets
+// the steps of the others.
+TEST(TokenNorm, OneLargeTokenDoesNotCoarsenTheOthers) {
+  const int dim = 128;
+  Rows rows = gaussian_rows(dim, kTestSeed);
+  const auto large = rows.begin() + 20 * dim;
+  for (auto x = large; x != large + dim; ++x) *x *= 12.0f;
+  std::fill_n(rows.begin() + 40 * dim, dim, 0.0f);  // and one that is nothing
+  const auto error_of_others = [&](const std::string& name) {
+    const FormatInfo& info = **find_format(name);
+    const Bound bound{nullptr, Side::kKey, dim, *bind_for_test(info, Side::kKey, dim)};
+    const Rows back = bound.round_trip(rows);
+    EXPECT_TRUE(all_finite(back));
+    double sum = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const double e = static_cast<double>(rows[i]) - back[i];
+      if (i / dim != 20) sum += e * e;
+    }
+    return sum;
+  };
+  for (const std::string bits : {"2", "3", "4", "8"}) {
+    const double plain = error_of_others("int" + bits + "_channel_z");
+    const double normed = error_of_others("int" + bits + "_channel_z_norm");
+    EXPECT_LT(normed, plain / 4) << bits << " bits";
+    EXPECT_GT(normed, plain / 400) << bits << " bits";
+  }
+}
+
 }  // namespace
 }  // namespace kvant

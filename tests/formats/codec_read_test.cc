@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "codec_helpers.h"
+#include "formats/decoded_codec.h"
 
 namespace kvant {
 namespace {
@@ -173,6 +174,43 @@ TEST(EveryCodec, GivesFiniteScoresAndSumsForHugeRows) {
     EXPECT_TRUE(all_finite(key ? scores_of(bound, page, queries_for(bound.dim, 1))
                                : sums_of(bound, page, probabilities(2))));
   });
+}
+
+// The codec that kernels are judged by: the format's own bytes, and sums that differ from the
+// kernels' by what these round.
+TEST(EveryCodec, DecodedReadsTheSamePages) {
+  constexpr int kDims[] = {64, 96};
+  for_every_codec(
+      [](const Bound& bound) {
+        if (bound.shares_layout()) return;
+        CodecBinding binding;
+        binding.side = bound.side;
+        binding.dim = bound.dim;
+        binding.seed = 7;
+        binding.artifacts = &test_artifacts(bound.definition->info);
+        const Bound decoded{bound.definition, bound.side, bound.dim,
+                            *bind_decoded_codec(bound.definition->info, binding)};
+        const Rows& rows = gaussian_rows(bound.dim, kTestSeed);
+        const auto page = bound.encode(rows);
+        const auto same = decoded.encode(rows);
+        ASSERT_EQ(std::memcmp(page.data(), same.data(), page.size()), 0);
+        const Rows values = bound.decode(page);
+        if (bound.side == Side::kKey) {
+          const Rows queries = queries_for(bound.dim, kTestSeed + 1);
+          const Rows kernel = scores_of(bound, page, queries);
+          const Rows exact = scores_of(decoded, page, queries);
+          for (size_t i = 0; i < kernel.size(); ++i) ASSERT_NEAR(kernel[i], exact[i], 2e-3);
+          return;
+        }
+        const Rows p = probabilities(kTestSeed);
+        const Rows kernel = sums_of(bound, page, p);
+        const Rows exact = sums_of(decoded, page, p);
+        for (size_t i = 0; i < kernel.size(); ++i) {
+          ASSERT_NEAR(kernel[i], exact[i],
+                      sum_tolerance(p, i / static_cast<size_t>(bound.dim), values));
+        }
+      },
+      kDims);
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ TEST(Presets, ExpandToRegisteredFormatsForEveryModel) {
 
 TEST(Presets, RotateKeysOnlyWithoutNorms) {
   EXPECT_EQ(parse_format_pair("int4", kPlain)->key, "int4_channel_z_rot");
-  EXPECT_EQ(parse_format_pair("int4", kNormed)->key, "int4_channel_z");
+  EXPECT_EQ(parse_format_pair("int4", kNormed)->key, "int4_channel_z_norm");
+  EXPECT_EQ(parse_format_pair("int2", kPlain)->key, "int2_channel_z_norm_rot");
+  EXPECT_EQ(parse_format_pair("int2", kNormed)->key, "int2_channel_z_norm");
   EXPECT_EQ(parse_format_pair("int8", kPlain)->key, "int8_channel_z_rot");
   EXPECT_EQ(parse_format_pair("int8", kNormed)->key, "int8_channel_z");
   EXPECT_EQ(parse_format_pair("kivi4", kPlain)->key, parse_format_pair("kivi4", kNormed)->key);

@@ -133,6 +133,7 @@ TEST(Registry, SealedBitsCountCodesMetadataAndPadding) {
   EXPECT_EQ(bits("int4_token_z", 128), 4 + 32.0 / 128);
   EXPECT_EQ(bits("int4_g32_z", 128), 4 + 32.0 / 32);
   EXPECT_EQ(bits("int2_channel_z_rot", 128), 2 + 32.0 / 64);
+  EXPECT_EQ(bits("int2_channel_z_norm_rot", 128), 2 + 32.0 / 64 + 8.0 / 128);
   EXPECT_EQ(bits("int8_head", 64), 8 + 64 * 8.0 / (64 * 64));  // two bytes, padded to 64
   EXPECT_EQ(bits("fp8_e4m3", 80), 8);
 }

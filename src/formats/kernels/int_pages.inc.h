@@ -54,8 +54,20 @@ struct OpenPage {
   bool per_channel;
   alignas(64) float scale[kTokens * kMaxGroups];
   alignas(64) float zero[kTokens * kMaxGroups];
+  alignas(64) float factor[kTokens];  // of per-channel pages
   alignas(64) uint8_t unpacked[kTokens * kMaxIntDim];
 };
+
+// The factors of a page's tokens.
+void open_factors(const uint8_t* factor, float* out) {
+  if (factor == nullptr) {
+    for (int t = 0; t < kTokens; t += kLanes) store(out + t, set1(1.0f));
+    return;
+  }
+  alignas(64) uint16_t halves[kTokens];
+  for (int t = 0; t < kTokens; ++t) halves[t] = static_cast<uint16_t>(factor[t] << 7);
+  widen(halves, kTokens, false, out);
+}
 
 // A K page is 4 tiles of dim/4 quads, a V page dim/16 tiles of 16.
 void open_page(const IntPage& page, int num_tiles, int num_quads, OpenPage& open) {
@@ -71,6 +83,7 @@ void open_page(const IntPage& page, int num_tiles, int num_quads, OpenPage& open
   const int count = open.per_channel ? page.dim : kTokens * page.num_groups;
   widen(page.scale, count, page.layout == ScaleLayout::kPage, open.scale);
   widen(page.zero, count, page.layout == ScaleLayout::kPage, open.zero);
+  if (open.per_channel) open_factors(page.factor, open.factor);
 }
 
 // Quantizes n floats (a multiple of 16) whose largest magnitude is known into limbs; `sum` is left
@@ -205,9 +218,10 @@ KVANT_INLINE void channel_scores(const OpenPage& page, const std::byte* prepared
     for (Acc& a : acc) a = zero_acc();
     dot_quads<kWidth>(page.tiles + 64 * tg * page.num_vectors, page.num_vectors, 0, page.dim / 4,
                       limbs[0], sizeof(limbs[0]), acc);
+    const F32 factor = load(page.factor + tg * kLanes);
     for (size_t i = 0; i < kQueries; ++i) {
-      store(scores + i * stride + tg * kLanes,
-            add(scaled(acc[i], rows[i], page.offset), set1(rows[i].sum)));
+      const F32 score = add(scaled(acc[i], rows[i], page.offset), set1(rows[i].sum));
+      store(scores + i * stride + tg * kLanes, mul(score, factor));
     }
   }
 }
@@ -237,16 +251,18 @@ void int_key_scores(const IntPage& page, const std::byte* prepared, int num_quer
   if (open.width == 2) key_scores_of_width<2>(open, prepared, num_queries, scores, stride);
 }
 
-// p∘scale of one query for the channels of one group, quantized, and what the zero points add.
-// Per-channel pages take p as it is.
+// p∘scale of one query for the channels of one group (p∘factor where scales are per channel),
+// quantized, and what the zero points add.
 KVANT_INLINE QuantizedRow value_weights(const OpenPage& page, int group, const float* p,
                                         std::byte* limbs) {
+  alignas(64) float weights[kTokens];
   if (page.per_channel) {
-    QuantizedRow row = quantize(p, kTokens, limbs);
-    row.sum = sum_of(p, kTokens);
+    for (int t = 0; t < kTokens; t += kLanes)
+      store(weights + t, mul(load(p + t), load(page.factor + t)));
+    QuantizedRow row = quantize(weights, kTokens, limbs);
+    row.sum = sum_of(weights, kTokens);
     return row;
   }
-  alignas(64) float weights[kTokens];
   F32 magnitude = zero();
   F32 constant = zero();
   for (int t = 0; t < kTokens; t += kLanes) {

@@ -65,6 +65,16 @@ std::vector<float> page_floats(const IntPage& page, const uint16_t* halves) {
   return out;
 }
 
+// The factors of a page's tokens.
+std::vector<float> page_factors(const IntPage& page) {
+  std::vector<float> out(kTokens, 1.0f);
+  if (page.factor == nullptr) return out;
+  for (size_t t = 0; t < out.size(); ++t) {
+    out[t] = f16_to_f32(static_cast<uint16_t>(page.factor[t] << 7));
+  }
+  return out;
+}
+
 size_t int_query_bytes(int num_queries, int dim, int num_groups, ScaleLayout layout) {
   return static_cast<size_t>(num_queries) *
          query_record_bytes(dim, num_groups, layout == ScaleLayout::kChannel);
@@ -103,6 +113,7 @@ void int_key_scores(const IntPage& page, const std::byte* prepared, int num_quer
   unpack_key_codes(page.codes, page.bits, dim, u.data());
   const std::vector<float> scale = page_floats(page, page.scale);
   const std::vector<float> zero = page_floats(page, page.zero);
+  const std::vector<float> factor = page_factors(page);
   const size_t record = int_query_bytes(1, dim, page.num_groups, page.layout);
   for (int i = 0; i < num_queries; ++i, prepared += record, scores += stride) {
     if (page.layout == ScaleLayout::kChannel) {
@@ -113,7 +124,8 @@ void int_key_scores(const IntPage& page, const std::byte* prepared, int num_quer
       const QuantizedRow row = quantize(scaled.data(), dim, limbs.data());
       const float constant = dot_of(q, zero.data(), dim);
       for (int t = 0; t < kTokens; ++t) {
-        scores[t] = int_dot(u.data() + t * dim, limbs.data(), dim, row, page.offset) + constant;
+        const float x = int_dot(u.data() + t * dim, limbs.data(), dim, row, page.offset);
+        scores[t] = (x + constant) * factor[static_cast<size_t>(t)];
       }
       continue;
     }
@@ -141,17 +153,19 @@ void int_value_accumulate(const IntPage& page, const float* p, size_t stride_p, 
   unpack_value_codes(page.codes, page.bits, dim, u.data());
   const std::vector<float> scale = page_floats(page, page.scale);
   const std::vector<float> zero = page_floats(page, page.zero);
+  const std::vector<float> factor = page_factors(page);
   const bool per_channel = page.layout == ScaleLayout::kChannel;
   const int num_groups = per_channel ? 1 : page.num_groups;
   const int width = dim / num_groups;
   for (int i = 0; i < num_queries; ++i, p += stride_p, acc += stride_acc) {
     for (int g = 0; g < num_groups; ++g) {
-      const float* group_scale = scale.data() + g * kTokens;
+      const float* token_scale = per_channel ? factor.data() : scale.data() + g * kTokens;
       float scaled[kTokens];
-      for (int t = 0; t < kTokens; ++t) scaled[t] = per_channel ? p[t] : p[t] * group_scale[t];
+      for (int t = 0; t < kTokens; ++t) scaled[t] = p[t] * token_scale[t];
       int16_t limbs[kTokens];
       QuantizedRow row = quantize(scaled, kTokens, limbs);
-      row.sum = per_channel ? sum_of(p, kTokens) : dot_of(p, zero.data() + g * kTokens, kTokens);
+      row.sum =
+          per_channel ? sum_of(scaled, kTokens) : dot_of(p, zero.data() + g * kTokens, kTokens);
       for (int c = g * width; c < (g + 1) * width; ++c) {
         uint8_t column[kTokens];
         for (int t = 0; t < kTokens; ++t) column[t] = u[static_cast<size_t>(t * dim + c)];

@@ -29,13 +29,14 @@ struct IntCase {
   int num_groups;
   ScaleLayout layout;
   bool zero_point;
+  bool factor = false;  // one per token, of kChannel
 };
 
 inline std::ostream& operator<<(std::ostream& out, const IntCase& c) {
   static constexpr const char* kLayouts[] = {"page", "token", "channel"};
   return out << (c.side == Side::kKey ? "K" : "V") << " int" << c.bits << " d" << c.dim << " "
              << kLayouts[static_cast<int>(c.layout)] << " groups " << c.num_groups
-             << (c.zero_point ? " zero" : "");
+             << (c.zero_point ? " zero" : "") << (c.factor ? " factor" : "");
 }
 
 // Every combination of width, head size, layout, groups and zero points that a codec may bind.
@@ -47,6 +48,7 @@ inline std::vector<IntCase> all_int_cases(Side side, std::initializer_list<int> 
         if (!int_dim_fits(bits, zero ? 0 : 1 << (bits - 1), dim)) continue;
         out.push_back({side, bits, dim, 1, ScaleLayout::kPage, zero});
         out.push_back({side, bits, dim, 1, ScaleLayout::kChannel, zero});
+        out.push_back({side, bits, dim, 1, ScaleLayout::kChannel, zero, true});
         out.push_back({side, bits, dim, 1, ScaleLayout::kToken, zero});
         for (int group : {16, 32, 64, 128}) {
           if (dim % group == 0 && group < dim)
@@ -63,6 +65,7 @@ struct OwnedIntPage {
   AlignedArray<uint8_t> codes;
   std::vector<uint16_t> scale;
   std::vector<uint16_t> zero;
+  std::vector<uint8_t> factor;
   std::vector<uint8_t> u;  // [64][dim], what was packed
   IntPage page;
 };
@@ -92,9 +95,13 @@ inline OwnedIntPage make_int_page(const IntCase& c, Rng& random) {
     if (c.zero_point) out.zero.push_back(f32_to_f16(random.normal()));
   }
   if (count > 2) out.scale[1] = 0;  // a constant row: all of it is in the zero point
+  // 1/16 to 15: the bits of a binary16 without its sign and its last seven bits.
+  for (size_t t = 0; c.factor && t < kTokens; ++t)
+    out.factor.push_back(static_cast<uint8_t>(0x58 + random.next() % 0x40));
   out.page = {.codes = out.codes.data(),
               .scale = out.scale.data(),
               .zero = c.zero_point ? out.zero.data() : nullptr,
+              .factor = c.factor ? out.factor.data() : nullptr,
               .bits = c.bits,
               .offset = c.zero_point ? 0 : 1 << (c.bits - 1),
               .dim = c.dim,
