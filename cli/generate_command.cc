@@ -33,6 +33,7 @@ Json answer_json(const Answer& answer, const CacheUsage& usage, bool seals) {
           {"prefill_tok_s", rate(s.prompt_tokens, s.prefill_seconds)},
           {"decode_tok_s", s.new_tokens > 1 ? rate(s.new_tokens - 1, s.decode_seconds) : Json()},
           {"cache_bytes", usage.live_bytes},
+          {"workspace_bytes", usage.workspace_bytes},
           {"effective_bits", optional_json(effective_bits(usage, seals))}};
 }
 

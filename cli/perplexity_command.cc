@@ -40,7 +40,8 @@ std::string render(const EvaluationResult& r, const RunFacts& run) {
       "scored       {} of {} tokens{}, {:.1f} % of the cache reads from sealed pages\n",
       r.scored_tokens, r.tokens, run.windows > 1 ? fmt::format(" in {} windows", run.windows) : "",
       100 * r.sealed_read_share);
-  out += fmt::format("cache        {}\n", describe_size(r.usage, run.seals));
+  out += fmt::format("cache        {}; {} of workspace\n", describe_size(r.usage, run.seals),
+                     human_bytes(static_cast<double>(r.usage.workspace_bytes)));
   out +=
       fmt::format("prefill      {:.0f} tok/s\ndigest       {:016x}\n", r.prefill_tok_s, r.digest);
   return out;
@@ -54,6 +55,7 @@ Json result_json(const EvaluationResult& r, const RunFacts& run) {
                {"scored_tokens", r.scored_tokens},
                {"sealed_read_share", r.sealed_read_share},
                {"cache_bytes", r.usage.live_bytes},
+               {"workspace_bytes", r.usage.workspace_bytes},
                {"effective_bits", optional_json(effective_bits(r.usage, run.seals))},
                {"prefill_tok_s", r.prefill_tok_s},
                {"digest", fmt::format("{:016x}", r.digest)}};

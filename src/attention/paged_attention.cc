@@ -12,7 +12,9 @@ namespace {
 // second-level cache.
 constexpr int kUnitQueries = 128;
 
-// Up to this much memory of states, spans run side by side.
+// Spans run side by side where units alone would leave threads without work, and up to this much
+// memory of states.
+constexpr size_t kUnitsPerThread = 8;
 constexpr size_t kMaxSplitFloats = size_t{4} << 20;
 
 // Below this much memory of states, preparing queries and merging spans takes less time than
@@ -256,7 +258,9 @@ void PagedAttention::run(const AttentionCall& call) {
     most_spans = std::max(most_spans, unit.num_spans);
   }
   scores_.reserve_discarding(num_scores * static_cast<size_t>(threads_.num_threads()));
-  if (most_spans > 1 && split_floats <= kMaxSplitFloats) {
+  const bool few_units =
+      units_.size() < kUnitsPerThread * static_cast<size_t>(threads_.num_threads());
+  if (most_spans > 1 && few_units && split_floats <= kMaxSplitFloats) {
     memory_.reserve_discarding(split_floats);
     run_split(call, split_floats, num_scores);
   } else {
