@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cli/command.h"
 #include "cli/npy.h"
@@ -35,10 +36,20 @@ Result<std::vector<int32_t>> input_tokens(const Settings& s, const Model& model)
   return ids;
 }
 
+// `first`: the token of the first row, for the message.
+Status check_finite(std::span<const float> logits, size_t vocab, size_t first) {
+  const auto odd =
+      std::find_if(logits.begin(), logits.end(), [](float x) { return !std::isfinite(x); });
+  if (odd == logits.end()) return {};
+  const auto at = static_cast<size_t>(odd - logits.begin());
+  return internal_error(fmt::format("the logit of id {} at token {} is {}; wanted finite numbers",
+                                    at % vocab, first + at / vocab, *odd));
+}
+
 // Logits of the `count` rows of hidden states that begin at a page boundary, full blocks by the
-// many-row path.
+// many-row path. `first`: the token of the first of them.
 Status write_rows(const Invocation& in, Model& model, const std::vector<float>& hidden,
-                  size_t count, NpyWriter& out) {
+                  size_t first, size_t count, NpyWriter& out) {
   const auto hidden_size = static_cast<size_t>(model.info().hidden_size);
   const auto vocab = static_cast<size_t>(model.info().vocab_size);
   std::vector<float> logits(kPageTokens * vocab);
@@ -47,7 +58,9 @@ Status write_rows(const Invocation& in, Model& model, const std::vector<float>& 
     const bool block = rows == kPageTokens && !in.settings.invariant;
     KVANT_TRY(model.logits(hidden.data() + row * hidden_size, static_cast<int>(rows),
                            block ? Model::Dense::kBlock : Model::Dense::kRow, logits.data()));
-    KVANT_TRY(out.write(std::span(logits).first(rows * vocab)));
+    const std::span<const float> done = std::span(logits).first(rows * vocab);
+    KVANT_TRY(check_finite(done, vocab, first + row));
+    KVANT_TRY(out.write(done));
   }
   return {};
 }
@@ -89,7 +102,7 @@ Status run_logits(const Invocation& in) {
     const size_t count = std::min(chunk, ids.size() - first);
     const ForwardItem item{sequence, std::span(ids).subspan(first, count)};
     KVANT_TRY(model.forward(*cache, {&item, 1}, hidden.data()));
-    KVANT_TRY(write_rows(in, model, hidden, count, out));
+    KVANT_TRY(write_rows(in, model, hidden, first, count, out));
     progress.update(static_cast<double>(first + count) / static_cast<double>(ids.size()));
   }
   KVANT_TRY(out.finish());

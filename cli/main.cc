@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "cli/arguments.h"
+#include "cli/check_outputs.h"
 #include "cli/help.h"
 #include "cli/memory.h"
 #include "cli/output.h"
@@ -147,8 +148,7 @@ Status run(std::span<const std::string> words, MemoryBudget& memory) {
   }
   Invocation& in = arguments.invocation;
   in.memory = &memory;
-  for (const std::string& path : {in.settings.json, in.settings.csv, in.settings.out})
-    KVANT_TRY(check_writable(path));
+  KVANT_TRY(check_outputs(*arguments.command, in));
   const Status status = arguments.command->run(in);
   if (status.code() != Code::kExhausted) return status;
   return exhausted(status.message() + memory.advice());

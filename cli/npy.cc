@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-
 namespace kvant::cli {
 
 NpyWriter::NpyWriter(std::string path, size_t rows, size_t columns)
-    : path_(std::move(path)), missing_(rows * columns) {
+    : path_(std::move(path)), file_(path_), missing_(rows * columns) {
   // Magic, version, length of what follows (little-endian), a Python literal padded so that the
   // data start at a multiple of 64.
   std::string literal =
@@ -22,19 +19,12 @@ NpyWriter::NpyWriter(std::string path, size_t rows, size_t columns)
   header_ += literal;
 }
 
-Status NpyWriter::write_bytes(const void* data, size_t bytes) {
-  if (file_ && std::fwrite(data, 1, bytes, file_.get()) == bytes) return {};
-  return io_error(fmt::format("{} can't be written: {}", path_, std::strerror(errno)));
-}
-
 Status NpyWriter::write(std::span<const float> rows) {
   if (rows.size() > missing_)
     return internal_error(fmt::format("{}: more rows than announced", path_));
-  if (!file_) {
-    file_.reset(std::fopen(path_.c_str(), "wb"));
-    KVANT_TRY(write_bytes(header_.data(), header_.size()));
-  }
-  KVANT_TRY(write_bytes(rows.data(), rows.size_bytes()));
+  if (!begun_) KVANT_TRY(file_.write(header_.data(), header_.size()));
+  begun_ = true;
+  KVANT_TRY(file_.write(rows.data(), rows.size_bytes()));
   missing_ -= rows.size();
   return {};
 }
@@ -42,10 +32,7 @@ Status NpyWriter::write(std::span<const float> rows) {
 Status NpyWriter::finish() {
   if (missing_ != 0)
     return internal_error(fmt::format("{}: {} numbers are missing", path_, missing_));
-  if (file_ && std::fclose(file_.release()) != 0) {
-    return io_error(fmt::format("{} can't be written to its end: {}", path_, std::strerror(errno)));
-  }
-  return {};
+  return file_.finish();
 }
 
 }  // namespace kvant::cli

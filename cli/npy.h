@@ -1,11 +1,11 @@
 // NpyWriter: a float32 matrix as a NumPy file (format 1.0), row by row, so that it never has to be
-// in memory at once. A file of that name is replaced when the first rows come, not before.
+// in memory at once. A file of that name is replaced when the last rows are there, not before.
 #pragma once
 
 #include <span>
 #include <string>
 
-#include "cli/output.h"
+#include "cli/new_file.h"
 
 namespace kvant::cli {
 
@@ -19,11 +19,10 @@ class NpyWriter {
   Status finish();
 
  private:
-  Status write_bytes(const void* data, size_t bytes);
-
   std::string path_;
   std::string header_;
-  File file_;
+  NewFile file_;
+  bool begun_ = false;
   size_t missing_;  // floats
 };
 

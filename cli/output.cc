@@ -9,7 +9,16 @@
 #include <cstring>
 #include <filesystem>
 
+#include "cli/new_file.h"
+#include "cli/terminal.h"
+
 namespace kvant::cli {
+namespace {
+
+// Of what is read as a whole: far more than any model's context, and no more than memory has.
+constexpr size_t kLongestFile = 256'000'000;
+
+}  // namespace
 
 Result<File> open_file(const std::string& path) {
   std::error_code error;
@@ -25,7 +34,12 @@ Result<std::string> read_file(const std::string& path) {
   std::string text;
   char buffer[1 << 16];
   size_t n;
-  while ((n = std::fread(buffer, 1, sizeof buffer, file.get())) > 0) text.append(buffer, n);
+  while ((n = std::fread(buffer, 1, sizeof buffer, file.get())) > 0) {
+    text.append(buffer, n);
+    if (text.size() <= kLongestFile) continue;
+    return invalid_argument(fmt::format("{} is longer than {}, more than is read of one file", path,
+                                        human_bytes(static_cast<double>(kLongestFile))));
+  }
   if (std::ferror(file.get()) != 0)
     return io_error(fmt::format("{} can't be read to its end", path));
   return text;
@@ -60,13 +74,9 @@ Status write_text(const std::string& path, std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     return flush_output();
   }
-  File file(std::fopen(path.c_str(), "wb"));
-  if (!file) return io_error(fmt::format("{} can't be written: {}", path, std::strerror(errno)));
-  const bool written = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  if (!written || std::fclose(file.release()) != 0) {
-    return io_error(fmt::format("{} can't be written to its end: {}", path, std::strerror(errno)));
-  }
-  return {};
+  NewFile file(path);
+  KVANT_TRY(file.write(text.data(), text.size()));
+  return file.finish();
 }
 
 Status write_json(const std::string& path, const Json& value) {

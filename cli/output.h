@@ -22,9 +22,10 @@ using File = std::unique_ptr<std::FILE, CloseFile>;
 
 // Opens for reading. invalid_argument or not_found with the path in the message.
 Result<File> open_file(const std::string& path);
-// The same and reads it; io if that fails.
+// The same and reads it; io if that fails, invalid_argument if it is too long, or has no end.
 Result<std::string> read_file(const std::string& path);
 
+// A file gets its name when it is whole.
 Status write_text(const std::string& path, std::string_view text);
 // io where `path` can't be written, to be asked before the work that fills it. A file that is there
 // keeps its contents, one that isn't there stays away. "" and "-" are always fine.

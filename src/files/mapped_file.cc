@@ -21,7 +21,8 @@ Status system_error(const std::filesystem::path& path, const char* what) {
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Opening a pipe would wait for whoever writes into it.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return system_error(path, "open");
   struct stat info;
   if (::fstat(fd, &info) != 0) {
