@@ -51,7 +51,7 @@ Result<Answer> run_request(Engine& engine, GenerationRequest request, Show show,
   return answer;
 }
 
-std::string describe(const Answer& answer, const CacheUsage& usage, bool seals) {
+std::string describe(const Answer& answer, const CacheUsage& usage, double exact_bits) {
   const RequestStats& s = answer.stats;
   std::string out = fmt::format("prompt {}", counted(s.prompt_tokens, "token"));
   if (s.cached_tokens > 0) out += fmt::format(", {} of them cached", s.cached_tokens);
@@ -62,7 +62,7 @@ std::string describe(const Answer& answer, const CacheUsage& usage, bool seals) 
   if (s.new_tokens > 1)
     out += fmt::format(" at {:.1f} tok/s",
                        rate(static_cast<double>(s.new_tokens - 1), s.decode_seconds));
-  out += fmt::format("; cache {}", describe_size(usage, seals));
+  out += fmt::format("; cache {}", describe_size(usage, exact_bits));
   out += fmt::format("; ended by {}", answer.finish == FinishReason::kRunning
                                           ? "the user"
                                           : finish_reason_name(answer.finish));

@@ -30,7 +30,7 @@ Result<Answer> run_request(Engine& engine, GenerationRequest request, Show show,
                            const std::function<bool()>& cancelled);
 
 // "prompt 12 tokens at 340 tok/s; 48 tokens at 60 tok/s; cache 1.2 MB, 8.6 bits per element; ended
-// by stop". `seals`: the cache's formats do.
-std::string describe(const Answer& answer, const CacheUsage& usage, bool seals);
+// by stop". `exact_bits`: the cache's (cache_size.h).
+std::string describe(const Answer& answer, const CacheUsage& usage, double exact_bits);
 
 }  // namespace kvant::cli

@@ -104,8 +104,8 @@ class Chat {
                                                   [] { return interrupted != 0; }));
     messages_.push_back({"assistant", answer.text});
     fmt::print(stderr, "{}\n",
-               paint(describe(answer, cache_.usage(), open_.caches.front().seals()), Color::kDim,
-                     has_colors(stderr)));
+               paint(describe(answer, cache_.usage(), open_.caches.front().exact_bits()),
+                     Color::kDim, has_colors(stderr)));
     return {};
   }
 

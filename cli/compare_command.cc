@@ -78,7 +78,9 @@ struct Row {
                         : 0;
   }
   // Effective bits of both; nothing where the run was too short to say.
-  std::optional<double> effective() const { return effective_bits(result.usage, choice.seals()); }
+  std::optional<double> effective() const {
+    return effective_bits(result.usage, choice.exact_bits());
+  }
   std::optional<double> effective_or_none(const SideBits& side) const {
     return effective() ? std::optional(effective(side)) : std::nullopt;
   }
@@ -189,6 +191,10 @@ std::string legend(std::span<const Row> rows, const WindowedText& text, const Se
     out += fmt::format("{:<8} = {}\n", row.choice.name,
                        describe_formats(row.choice.formats.effective));
   }
+  if (!settings.kv_layers.empty()) {
+    out += fmt::format("--kv-layers {} in every row{}\n", settings.kv_layers,
+                       rows.size() > 1 ? " but bf16's, which the others are measured against" : "");
+  }
   const EvaluationResult& last = rows.back().result;
   out += fmt::format(
       "{}{}, {} scored, {:.0f} % of {}'s cache reads from sealed pages; bits are per element of K "
@@ -196,8 +202,9 @@ std::string legend(std::span<const Row> rows, const WindowedText& text, const Se
       settings.windows > 1 ? fmt::format("{} windows of ", settings.windows) : "",
       counted(text.context, "token"), last.scored_tokens, 100 * last.sealed_read_share,
       rows.back().choice.name);
-  const bool unsealed =
-      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !row.effective(); });
+  const bool unsealed = std::any_of(rows.begin(), rows.end(), [](const Row& row) {
+    return row.choice.seals() && !row.effective();
+  });
   if (unsealed)
     out += "effective bits are - where no page was sealed: a longer --context shows them\n";
   if (settings.windows > 1 && !settings.no_speed)

@@ -20,7 +20,7 @@ Result<std::vector<int32_t>> prompt_tokens(const Invocation& in, const Model& mo
   return chat_tokens(model.tokenizer(), {&message, 1});
 }
 
-Json answer_json(const Answer& answer, const CacheUsage& usage, bool seals) {
+Json answer_json(const Answer& answer, const CacheUsage& usage, double exact_bits) {
   const RequestStats& s = answer.stats;
   const auto rate = [](int64_t n, double seconds) {
     return seconds > 0 ? Json(static_cast<double>(n) / seconds) : Json();
@@ -34,7 +34,7 @@ Json answer_json(const Answer& answer, const CacheUsage& usage, bool seals) {
           {"decode_tok_s", s.new_tokens > 1 ? rate(s.new_tokens - 1, s.decode_seconds) : Json()},
           {"cache_bytes", usage.live_bytes},
           {"workspace_bytes", usage.workspace_bytes},
-          {"effective_bits", optional_json(effective_bits(usage, seals))}};
+          {"effective_bits", optional_json(effective_bits(usage, exact_bits))}};
 }
 
 }  // namespace
@@ -62,12 +62,12 @@ Status run_generate(const Invocation& in) {
   KVANT_ASSIGN(const Answer answer,
                run_request(engine, std::move(request), show, [] { return false; }));
   const CacheUsage usage = cache->usage();
-  fmt::print(stderr, "{}\n", describe(answer, usage, choice.seals()));
+  fmt::print(stderr, "{}\n", describe(answer, usage, choice.exact_bits()));
   if (!in.settings.json.empty()) {
     Json json = run_facts(in, open);
     json["kv"] = choice.name;
     json.update(formats_json(choice));
-    json.update(answer_json(answer, usage, choice.seals()));
+    json.update(answer_json(answer, usage, choice.exact_bits()));
     KVANT_TRY(write_json(in.settings.json, json));
   }
   return {};

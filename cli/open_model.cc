@@ -31,12 +31,13 @@ Status check_format_name(const std::string& name) {
   return {};
 }
 
+// `overridden`: --kv-layers applies.
 Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string& kv,
-                                     const ModelInfo& info) {
+                                     const ModelInfo& info, bool overridden) {
   CachePlanChoice choice;
   choice.name = kv;
-  KVANT_ASSIGN(choice.formats, resolve_formats(kv, settings.kv_layers, info.layer_shapes,
-                                               info.traits, settings.strict));
+  KVANT_ASSIGN(choice.formats, resolve_formats(kv, overridden ? settings.kv_layers : "",
+                                               info.layer_shapes, info.traits, settings.strict));
   choice.options.layers = info.cache_layers;
   for (size_t l = 0; l < choice.options.layers.size(); ++l) {
     choice.options.layers[l].formats = choice.formats.effective[l];
@@ -75,7 +76,9 @@ Status accept(const Invocation& in, const RunPlan& plan, const ModelInfo& info,
     return unsupported(fmt::format("--weights {}: {}", s.weights, info.notes[0]));
   }
   for (const std::string& name : plan.formats) {
-    KVANT_ASSIGN(CachePlanChoice choice, choose_cache(s, name, info));
+    // Among several, bf16 is what the others are measured against.
+    const bool overridden = plan.formats.size() == 1 || name != kBaselineFormat;
+    KVANT_ASSIGN(CachePlanChoice choice, choose_cache(s, name, info, overridden));
     caches.push_back(std::move(choice));
   }
   in.memory->add(fmt::format("weights as {}", s.weights),
@@ -137,14 +140,16 @@ int num_threads(const Settings& settings) {
   return settings.threads > 0 ? static_cast<int>(settings.threads) : ThreadPool::available_cpus();
 }
 
-bool CachePlanChoice::seals() const {
-  const auto is_exact = [](const std::string& name) {
-    const Result<const FormatInfo*> format = find_format(name);
-    return format.ok() && (*format)->exact;
-  };
-  return std::any_of(
-      formats.effective.begin(), formats.effective.end(),
-      [&](const FormatPair& pair) { return !is_exact(pair.key) || !is_exact(pair.value); });
+double CachePlanChoice::exact_bits() const {
+  double widest = 0;
+  for (const FormatPair& pair : formats.effective) {
+    for (const std::string& name : {pair.key, pair.value}) {
+      const Result<const FormatInfo*> format = find_format(name);
+      if (!format.ok() || !(*format)->exact) return 0;
+      widest = std::max(widest, (*format)->nominal_bits);
+    }
+  }
+  return widest;
 }
 
 Status check_cache_memory(const Invocation& in, std::span<const CachePlanChoice> caches,

@@ -19,13 +19,16 @@ namespace kvant::cli {
 int num_threads(const Settings& settings);
 
 // The formats of one --kv value for every layer, and the cache options that follow.
+inline constexpr std::string_view kBaselineFormat = "bf16";
 struct CachePlanChoice {
   std::string name;  // as asked for
   ResolvedFormats formats;
   CacheOptions options;
 
   // False where every layer's formats are exact, so that no page is ever sealed.
-  bool seals() const;
+  bool seals() const { return exact_bits() == 0; }
+  // Bits of the widest exact format where all are exact, else 0.
+  double exact_bits() const;
 };
 
 // What a command will do with a model.

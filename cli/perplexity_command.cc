@@ -18,7 +18,7 @@ constexpr double kTwoSided95 = 1.96;  // standard errors in a 95 % interval
 
 struct RunFacts {
   bool baseline;
-  bool seals;
+  double exact_bits;
   int64_t windows;
 };
 
@@ -40,7 +40,7 @@ std::string render(const EvaluationResult& r, const RunFacts& run) {
       "scored       {} of {} tokens{}, {:.1f} % of the cache reads from sealed pages\n",
       r.scored_tokens, r.tokens, run.windows > 1 ? fmt::format(" in {} windows", run.windows) : "",
       100 * r.sealed_read_share);
-  out += fmt::format("cache        {}; {} of workspace\n", describe_size(r.usage, run.seals),
+  out += fmt::format("cache        {}; {} of workspace\n", describe_size(r.usage, run.exact_bits),
                      human_bytes(static_cast<double>(r.usage.workspace_bytes)));
   out +=
       fmt::format("prefill      {:.0f} tok/s\ndigest       {:016x}\n", r.prefill_tok_s, r.digest);
@@ -56,7 +56,7 @@ Json result_json(const EvaluationResult& r, const RunFacts& run) {
                {"sealed_read_share", r.sealed_read_share},
                {"cache_bytes", r.usage.live_bytes},
                {"workspace_bytes", r.usage.workspace_bytes},
-               {"effective_bits", optional_json(effective_bits(r.usage, run.seals))},
+               {"effective_bits", optional_json(effective_bits(r.usage, run.exact_bits))},
                {"prefill_tok_s", r.prefill_tok_s},
                {"digest", fmt::format("{:016x}", r.digest)}};
   if (run.baseline) {
@@ -94,7 +94,7 @@ Status run_perplexity(const Invocation& in) {
     options.progress = [&](double share) { progress.update(share); };
     KVANT_ASSIGN(results, evaluate(*open.model, *open.threads, text.ids, {&run, 1}, options));
   }
-  const RunFacts facts{baseline, choice.seals(), in.settings.windows};
+  const RunFacts facts{baseline, choice.exact_bits(), in.settings.windows};
   if (!takes_output(in.settings.json)) KVANT_TRY(write_text("-", render(results[0], facts)));
   if (in.settings.json.empty()) return {};
   Json json = run_facts(in, open);

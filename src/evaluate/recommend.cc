@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace kvant {
@@ -56,6 +57,17 @@ Recommendation recommend(std::span<const Candidate> candidates, const QualityLim
     const std::string why = shortfall(*cheaper, limits);
     next = fmt::format("; {} at {:.2f} bits is refused: {}", cheaper->name, cheaper->effective_bits,
                        why.empty() ? "it decodes more than a tenth slower than BF16" : why);
+  }
+  const auto is_measured = [](const Candidate& c) {
+    return !c.exact && c.sealed_read_share >= kLeastSealedShare;
+  };
+  if (best == nullptr && cheaper == nullptr) {
+    return {"bf16", "Take bf16: no quantized format was compared with it."};
+  }
+  if (best == nullptr && std::none_of(candidates.begin(), candidates.end(), is_measured)) {
+    return {"bf16", fmt::format("Take bf16 until a longer --context has measured the others: only "
+                                "{:.0f} % of {}'s cache reads came from sealed pages.",
+                                100 * cheaper->sealed_read_share, cheaper->name)};
   }
   if (best == nullptr) {
     return {"bf16", fmt::format("Take bf16: no quantized format here meets mean KLD {:g}, P99 KLD "

@@ -46,13 +46,13 @@ TEST(Terminal, OneIsSingular) {
 
 TEST(CacheSize, BitsAreSaidWhereTheySaySomething) {
   const CacheUsage open{.live_bytes = 6400, .exact_bytes = 6400, .ideal_bytes = 500};
-  EXPECT_FALSE(effective_bits(open, true).has_value());
-  EXPECT_FALSE(effective_bits(open, false).has_value());
-  EXPECT_EQ(describe_size(open, true), "6.40 kB, no page sealed yet");
-  EXPECT_EQ(describe_size(open, false), "6.40 kB, pages partly filled");
+  EXPECT_FALSE(effective_bits(open, 0).has_value());
+  EXPECT_FALSE(effective_bits(open, 16).has_value());
+  EXPECT_EQ(describe_size(open, 0), "6.40 kB, no page sealed yet");
+  EXPECT_EQ(describe_size(open, 16), "6.40 kB, pages partly filled");
   const CacheUsage full{.live_bytes = 6400, .exact_bytes = 6400, .ideal_bytes = 6400};
-  EXPECT_EQ(effective_bits(full, false).value_or(0), 16);
-  EXPECT_FALSE(effective_bits(full, true).has_value());
+  EXPECT_EQ(effective_bits(full, 16).value_or(0), 16);
+  EXPECT_FALSE(effective_bits(full, 0).has_value());
   const CacheUsage sealed{
       .live_bytes = 4800, .sealed_bytes = 1600, .exact_bytes = 3200, .ideal_bytes = 6400};
   EXPECT_EQ(describe_size(sealed, true), "4.80 kB, 12.00 bits per element");

@@ -2,6 +2,7 @@
 // loaded.
 #include <gtest/gtest.h>
 
+#include "formats/codec.h"
 #include "kvant/format.h"
 
 namespace kvant {
@@ -130,20 +131,26 @@ TEST(CaseB12_Resolve, KeysAndValuesOfDifferentWidth) {
 TEST(CaseG1_Resolve, SlowFormatsAreNamed) {
   const auto layers = plain_layers(3, 128);
   size_t slow = 0;
+  const auto is_slow = [](const FormatInfo& info) {
+    CodecBinding binding;
+    binding.side = info.for_keys ? Side::kKey : Side::kValue;
+    binding.dim = 128;
+    return !bind_codec(info, binding).value()->has_kernel();
+  };
   for (const FormatInfo& info : all_formats()) {
     if (info.scale_source == ScaleSource::kGiven) continue;
     const auto resolved = resolve_formats(info.name, "", layers, kPlain, false);
     ASSERT_TRUE(resolved.ok()) << info.name;
+    EXPECT_EQ(resolved->notes.empty(), info.exact || !is_slow(info)) << info.name;
     EXPECT_EQ(resolved->notes.empty(), resolve_formats(info.name, "", layers, kPlain, true).ok());
     if (resolved->notes.empty()) continue;
     ++slow;
     ASSERT_EQ(resolved->notes.size(), 1u) << "once, whatever the layers";
     EXPECT_TRUE(resolved->notes[0].starts_with(info.name + " has no kernel")) << info.name;
-    EXPECT_EQ(info.family, "nf4");
     const auto one_layer = resolve_formats("bf16", "1=" + info.name, layers, kPlain, false);
     EXPECT_EQ(one_layer->notes, resolved->notes);
   }
-  EXPECT_EQ(slow, 8u) << "four NF4 formats, plain and rotated";
+  EXPECT_GE(slow, 8u) << "four NF4 formats, plain and rotated, at least";
 }
 
 TEST(CaseH1_Resolve, EveryFormatIsServedOrRefusedInOneLine) {
