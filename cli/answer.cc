@@ -1,6 +1,7 @@
 #include "cli/answer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/cache_size.h"
 #include "cli/output.h"
@@ -29,9 +30,22 @@ GenerationRequest make_request(const Settings& s, std::vector<int32_t> prompt) {
   return request;
 }
 
+void note_idle_sampling(const Settings& s) {
+  if (s.temperature > 0) return;
+  std::vector<std::string> idle;
+  for (const char* name : {"top-k", "top-p", "min-p", "seed"}) {
+    if (s.is_given(name)) idle.push_back(fmt::format("--{}", name));
+  }
+  if (idle.empty()) return;
+  fmt::print(stderr,
+             "note     {}: no effect without a --temperature above 0, the best token is taken\n",
+             fmt::join(idle, ", "));
+}
+
 Result<Answer> run_request(Engine& engine, GenerationRequest request, Show show,
                            const std::function<bool()>& cancelled) {
   Answer answer;
+  const int64_t most = request.max_tokens;
   KVANT_ASSIGN(const RequestId id, engine.submit(std::move(request)));
   while (!engine.idle()) {
     if (cancelled()) {
@@ -48,6 +62,8 @@ Result<Answer> run_request(Engine& engine, GenerationRequest request, Show show,
   }
   if (show == Show::kYes) KVANT_TRY(write_text("-", "\n"));
   answer.stats = engine.take_stats(id).value_or(RequestStats{});
+  if (answer.finish == FinishReason::kLength && answer.stats.new_tokens < most)
+    answer.full_context = engine.context();
   return answer;
 }
 
@@ -63,6 +79,9 @@ std::string describe(const Answer& answer, const CacheUsage& usage, double exact
     out += fmt::format(" at {:.1f} tok/s",
                        rate(static_cast<double>(s.new_tokens - 1), s.decode_seconds));
   out += fmt::format("; cache {}", describe_size(usage, exact_bits));
+  if (answer.full_context > 0)
+    return out + fmt::format("; ended as the context of {} was full",
+                             counted(answer.full_context, "token"));
   out += fmt::format("; ended by {}", answer.finish == FinishReason::kRunning
                                           ? "the user"
                                           : finish_reason_name(answer.finish));

@@ -16,10 +16,14 @@ struct Answer {
   std::vector<int32_t> tokens;
   FinishReason finish = FinishReason::kRunning;  // kRunning: cancelled
   RequestStats stats;
+  int64_t full_context = 0;  // tokens of the context, where it is what ended the answer
 };
 
 // Sampling, length and stops of a request, from the settings.
 GenerationRequest make_request(const Settings& settings, std::vector<int32_t> prompt);
+
+// A note on stderr where sampling options were given and the temperature leaves them nothing to do.
+void note_idle_sampling(const Settings& settings);
 
 // Whether the answer goes to the standard output while it is written.
 enum class Show : uint8_t { kNo, kYes };

@@ -97,6 +97,7 @@ class Chat {
                  tokens.size(), engine_.context());
       return {};
     }
+    note_bad_utf8(line, "the message");
     GenerationRequest request = make_request(in_.settings, std::move(tokens));
     request.session = session_;
     const InterruptScope scope;
@@ -128,6 +129,8 @@ Status run_chat(const Invocation& in) {
         fmt::format("{} has no chat template; kvant generate takes a plain prompt", in.model));
   }
   announce(in, open);
+  note_bad_utf8(in.settings.system, "the system message");
+  note_idle_sampling(in.settings);
   // Nobody knows how long a conversation gets: the cache refuses to outgrow the memory.
   CacheOptions options = open.caches.front().options;
   options.max_bytes = available_memory();

@@ -51,6 +51,8 @@ Status run_generate(const Invocation& in) {
         check_cache_memory(in, open.caches, std::min(most, open.model->info().max_positions)));
   }
   announce(in, open);
+  note_bad_utf8(prompt, "the prompt");
+  note_idle_sampling(in.settings);
   KVANT_ASSIGN(const std::unique_ptr<KvCache> cache,
                KvCache::create(choice.options, *open.threads));
   Engine engine(*open.model, *cache,

@@ -20,13 +20,10 @@ Result<std::vector<int32_t>> input_tokens(const Settings& s, const Model& model)
   if (s.is_given("prompt") || s.is_given("prompt-file")) {
     KVANT_ASSIGN(const std::string prompt, read_prompt(s));
     KVANT_ASSIGN(ids, text_tokens(model.tokenizer(), prompt));
+    note_bad_utf8(prompt, "the prompt");
     if (ids.empty()) return invalid_argument("the prompt has no tokens");
   } else {
-    std::string list = s.ids;
-    if (s.is_given("ids-file")) {
-      KVANT_ASSIGN(list, read_file(s.ids_file));
-    }
-    KVANT_ASSIGN(ids, parse_ids(list));
+    KVANT_ASSIGN(ids, s.is_given("ids-file") ? read_ids(s.ids_file) : parse_ids(s.ids));
   }
   KVANT_TRY(check_ids(ids, model.info()));
   if (static_cast<int64_t>(ids.size()) > model.info().max_positions) {

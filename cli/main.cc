@@ -35,8 +35,8 @@ std::span<const Command> all_commands() {
        "2048 --kv bf16,int8,k8v4,int4\n"
        "kvant compare ./Qwen3-0.6B --kv int8,int4 --kv-layers \"0-1=bf16\" --json=report.json "
        "--csv=report.csv",
-       {G::kManyFormats, G::kCache, G::kText, G::kMeasure, G::kCompare, G::kModel, G::kThreads,
-        G::kJson, G::kCsv},
+       {G::kManyFormats, G::kCache, G::kText, G::kMeasure, G::kCompare, G::kModel, G::kVerbose,
+        G::kThreads, G::kJson, G::kCsv},
        run_compare},
       {"perplexity",
        "Measure",
@@ -47,7 +47,8 @@ std::span<const Command> all_commands() {
        "hash of all logits: the same for every --chunk that is a multiple of 64, for every chunk "
        "with --invariant, and for any number of threads.",
        "kvant perplexity model.gguf --kv int8 --text data/wikitext2-test.txt --context 2048",
-       {G::kCache, G::kText, G::kMeasure, G::kPerplexity, G::kModel, G::kThreads, G::kJson},
+       {G::kCache, G::kText, G::kMeasure, G::kPerplexity, G::kModel, G::kVerbose, G::kThreads,
+        G::kJson},
        run_perplexity},
       {"bench",
        "Measure",
@@ -68,7 +69,8 @@ std::span<const Command> all_commands() {
        "kvant generate model.gguf -p \"The capital of France is\" -n 32 --kv int8\n"
        "kvant generate model.gguf --chat --prompt-file question.txt --temperature 0.7 --top-p 0.9 "
        "--seed 1",
-       {G::kPrompt, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kThreads, G::kJson},
+       {G::kPrompt, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kVerbose, G::kThreads,
+        G::kJson},
        run_generate},
       {"chat",
        "Run",
@@ -79,7 +81,7 @@ std::span<const Command> all_commands() {
        "message per line, from a terminal or a pipe. /reset forgets the conversation and starts "
        "anew; /exit, /quit or Ctrl-D ends the program; Ctrl-C ends an answer.",
        "kvant chat model.gguf --kv int8 --system \"Answer in one sentence.\"",
-       {G::kChat, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kThreads},
+       {G::kChat, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kVerbose, G::kThreads},
        run_chat},
       {"logits",
        "Run",
@@ -87,7 +89,7 @@ std::span<const Command> all_commands() {
        "the logits of every token, as a NumPy file",
        "For checking against other engines: float32, one row per token.",
        "kvant logits model.gguf --ids 1,2,3 --weights f32 --kv f32 --out logits.npy",
-       {G::kLogits, G::kCache, G::kMeasure, G::kModel, G::kThreads, G::kJson},
+       {G::kLogits, G::kCache, G::kMeasure, G::kModel, G::kVerbose, G::kThreads, G::kJson},
        run_logits},
       {"inspect",
        "Look",
@@ -110,9 +112,11 @@ std::span<const Command> all_commands() {
        "Look",
        "MODEL",
        "text to token ids",
-       "Prints one token per line, or ids and pieces as JSON.",
-       "kvant tokenize model.gguf --text \"Hello world\"\nkvant tokenize model.gguf --text-file "
-       "notes.txt --no-special --json",
+       "Prints one token per line, or ids and pieces as JSON, which is what every --ids-file "
+       "reads.",
+       "kvant tokenize model.gguf --text \"Hello world\"\n"
+       "kvant tokenize model.gguf --text-file notes.txt --json=ids.json\n"
+       "kvant detokenize model.gguf --ids-file ids.json",
        {G::kTokenize, G::kJson},
        run_tokenize},
       {"detokenize",

@@ -9,6 +9,7 @@
 #include "cli/memory.h"
 #include "cli/terminal.h"
 #include "formats/codec.h"
+#include "formats/names.h"
 #include "simd/cpu.h"
 
 namespace kvant::cli {
@@ -36,8 +37,16 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
                                      const ModelInfo& info, bool overridden) {
   CachePlanChoice choice;
   choice.name = kv;
-  KVANT_ASSIGN(choice.formats, resolve_formats(kv, overridden ? settings.kv_layers : "",
-                                               info.layer_shapes, info.traits, settings.strict));
+  const std::string layers = overridden ? settings.kv_layers : "";
+  const auto resolve = [&](const std::string& base) {
+    return resolve_formats(base, layers, info.layer_shapes, info.traits, settings.strict);
+  };
+  // On top of bf16, which every layer can have, what goes wrong comes from --kv-layers alone.
+  if (const Status status = resolve("bf16").status(); !status.ok())
+    return status.with_context(fmt::format("--kv-layers {}", printable(layers)));
+  Result<ResolvedFormats> formats = resolve(kv);
+  if (!formats.ok()) return formats.status().with_context(fmt::format("--kv {}", kv));
+  choice.formats = *std::move(formats);
   choice.options.layers = info.cache_layers;
   for (size_t l = 0; l < choice.options.layers.size(); ++l) {
     choice.options.layers[l].formats = choice.formats.effective[l];
@@ -136,6 +145,21 @@ void announce_notes(const std::vector<std::string>& notes, bool all) {
 
 }  // namespace
 
+Status check_model_path(const std::string& path, const std::string& needed) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return not_found(
+        fmt::format("{} doesn't exist; wanted a GGUF file or a Hugging Face directory", path));
+  }
+  if (!std::filesystem::is_directory(path, error) ||
+      std::filesystem::exists(std::filesystem::path(path) / needed, error))
+    return {};
+  return not_found(
+      fmt::format("{} is a directory, but not a model's: it has no {}; wanted a Hugging Face "
+                  "directory, with config.json, tokenizer.json and *.safetensors, or a GGUF file",
+                  path, needed));
+}
+
 int num_threads(const Settings& settings) {
   return settings.threads > 0 ? static_cast<int>(settings.threads) : ThreadPool::available_cpus();
 }
@@ -163,14 +187,12 @@ Status check_cache_memory(const Invocation& in, std::span<const CachePlanChoice>
 Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
   KVANT_TRY(check_settings(in.settings));
   ModelOptions options;
-  KVANT_ASSIGN(options.weights, parse_weight_type(in.settings.weights));
+  const Result<WeightType> weights = parse_weight_type(in.settings.weights);
+  if (!weights.ok()) return weights.status().with_context("--weights");
+  options.weights = *weights;
   options.invariant = in.settings.invariant;
   options.context = in.settings.context;
-  std::error_code error;
-  if (!std::filesystem::exists(in.model, error)) {
-    return not_found(
-        fmt::format("{} doesn't exist; wanted a GGUF file or a Hugging Face directory", in.model));
-  }
+  KVANT_TRY(check_model_path(in.model, "config.json"));
   for (const std::string& name : plan.formats) KVANT_TRY(check_format_name(name));
   OpenModel open;
   options.accept = [&](const ModelInfo& info) { return accept(in, plan, info, open.caches); };

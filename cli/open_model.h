@@ -15,6 +15,9 @@
 
 namespace kvant::cli {
 
+// not_found unless there is a file, or a directory with `needed` in it.
+Status check_model_path(const std::string& path, const std::string& needed);
+
 // --threads, or every processor.
 int num_threads(const Settings& settings);
 

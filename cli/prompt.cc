@@ -1,6 +1,10 @@
 #include "cli/prompt.h"
 
+#include <fmt/format.h>
+
 #include "cli/output.h"
+#include "cli/terminal.h"
+#include "model/tokenizer/unicode.h"
 
 namespace kvant::cli {
 
@@ -11,6 +15,18 @@ Result<std::string> read_prompt(const Settings& settings) {
   if (!text && !file)
     return invalid_argument("there is no prompt; wanted --prompt TEXT or --prompt-file FILE");
   return file ? read_file(settings.prompt_file) : settings.prompt;
+}
+
+void note_bad_utf8(std::string_view text, std::string_view what) {
+  int64_t bad = 0;
+  while (!text.empty()) {
+    const tokenizer::Utf8Step step = tokenizer::utf8_step(text);
+    if (step.unit != tokenizer::Utf8Unit::kCharacter) bad += static_cast<int64_t>(step.length);
+    text.remove_prefix(step.length);
+  }
+  if (bad > 0)
+    fmt::print(stderr, "note     not UTF-8: {} of {}, read as U+FFFD\n", counted(bad, "byte"),
+               what);
 }
 
 Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string_view text) {

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/settings.h"
@@ -12,6 +13,9 @@ namespace kvant::cli {
 
 // --prompt or --prompt-file; invalid_argument if neither or both are given.
 Result<std::string> read_prompt(const Settings& settings);
+
+// A note on stderr where bytes of `text` aren't UTF-8: tokenizers read U+FFFD in their place.
+void note_bad_utf8(std::string_view text, std::string_view what);
 
 // The text's tokens, with what the model wants around them. unsupported if the model came without a
 // tokenizer.

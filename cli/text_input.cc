@@ -15,6 +15,10 @@ namespace {
 // More than most texts have in a token, so that one reading mostly does.
 constexpr size_t kBytesPerToken = 6;
 
+// How far a text is read in vain for a place to cut it at, beside what its tokens need.
+constexpr size_t kFarthestCut = 1 << 24;
+constexpr size_t kMostBytesPerToken = 64;
+
 // Whether a character that is no white space begins or ends at a place of a text.
 bool begins_dark(std::string_view text, size_t at) {
   if (at >= text.size()) return false;
@@ -41,6 +45,18 @@ size_t safe_cut(std::string_view text) {
   return 0;
 }
 
+Result<std::vector<int32_t>> read_ids(const std::string& path) {
+  KVANT_ASSIGN(const std::string text, read_file(path));
+  const auto in_file = [&](Result<std::vector<int32_t>> ids) {
+    return ids.ok() ? ids : ids.status().with_context(path);
+  };
+  if (text.find_first_not_of(" \t\r\n") != text.find('{')) return in_file(parse_ids(text));
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("ids") || !json["ids"].is_array())
+    return invalid_argument(fmt::format("{}: wanted token ids, or JSON with a list \"ids\"", path));
+  return in_file(parse_ids(json["ids"].dump()));
+}
+
 Result<TextInput> TextInput::open(const Settings& settings) {
   TextInput input;
   const bool text = settings.is_given("text"), ids = settings.is_given("ids-file");
@@ -48,8 +64,7 @@ Result<TextInput> TextInput::open(const Settings& settings) {
     return invalid_argument("--text and --ids-file were both given; wanted one of them");
   if (ids) {
     input.source_ = settings.ids_file;
-    KVANT_ASSIGN(const std::string list, read_file(settings.ids_file));
-    KVANT_ASSIGN(input.ids_, parse_ids(list));
+    KVANT_ASSIGN(input.ids_, read_ids(settings.ids_file));
   } else if (text) {
     input.source_ = settings.text_file;
     KVANT_ASSIGN(input.file_, open_file(settings.text_file));
@@ -74,6 +89,7 @@ Status TextInput::read_to(size_t bytes) {
 
 Result<std::vector<int32_t>> TextInput::first_ids(const Tokenizer& tokenizer, int64_t count) {
   const auto wanted = static_cast<size_t>(count);
+  const size_t most = kFarthestCut + (wanted + kDistrustedIds) * kMostBytesPerToken;
   std::vector<int32_t> ids = ids_;
   for (size_t bytes = (wanted + kDistrustedIds) * kBytesPerToken; ids_.empty(); bytes *= 2) {
     KVANT_TRY(read_to(bytes));
@@ -81,7 +97,14 @@ Result<std::vector<int32_t>> TextInput::first_ids(const Tokenizer& tokenizer, in
     std::string_view part = text_;
     if (!whole) part = part.substr(0, safe_cut(part));
     KVANT_ASSIGN(ids, text_tokens(tokenizer, part));
+    used_ = part.size();
     if (whole || ids.size() >= wanted + kDistrustedIds) break;
+    if (bytes < most) continue;
+    return invalid_argument(fmt::format(
+        "{}: its first {} have {} before the last line break or blank between two words; wanted {} "
+        "before one, to cut the text there",
+        source_, human_bytes(static_cast<double>(bytes)),
+        counted(static_cast<int64_t>(ids.size()), "token"), wanted + kDistrustedIds));
   }
   ids.resize(std::min(ids.size(), wanted));
   return ids;
@@ -115,6 +138,7 @@ Result<WindowedText> read_windows(const Settings& settings, TextInput& input, co
   };
   KVANT_ASSIGN(const std::vector<int32_t> ids, input.first_ids(model.tokenizer(), needed()));
   KVANT_TRY(check_ids(ids, model.info()));
+  note_bad_utf8(input.used_text(), "the text");
   const auto have = static_cast<int64_t>(ids.size());
   if (have < needed()) {
     if (settings.windows > 1 || settings.is_given("context")) {

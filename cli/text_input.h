@@ -14,6 +14,9 @@
 
 namespace kvant::cli {
 
+// Token ids from a file: numbers, or the JSON that kvant tokenize writes.
+Result<std::vector<int32_t>> read_ids(const std::string& path);
+
 // The built-in text; it is cut inside a line.
 extern const std::string_view kSampleText;
 
@@ -25,8 +28,11 @@ class TextInput {
 
   const std::string& source() const { return source_; }  // for messages
 
-  // The first `count` ids of the whole input's, fewer where it has fewer.
+  // The first `count` ids of the whole input's, fewer where it has fewer. invalid_argument where a
+  // long text has no place to cut it at.
   Result<std::vector<int32_t>> first_ids(const Tokenizer& tokenizer, int64_t count);
+  // The text that the last ids came from.
+  std::string_view used_text() const { return std::string_view(text_).substr(0, used_); }
   // The ids that every window of a text begins with: BOS, where the model wants one.
   std::vector<int32_t> window_prefix(const Tokenizer& tokenizer) const;
 
@@ -36,6 +42,7 @@ class TextInput {
   std::string source_;
   std::vector<int32_t> ids_;  // instead of text, if not empty
   std::string text_;          // what was read of it
+  size_t used_ = 0;           // and tokenized
   File file_;                 // the rest; null: there is none
 };
 

@@ -8,7 +8,10 @@
 #include <iterator>
 
 #include "cli/command.h"
+#include "cli/open_model.h"
 #include "cli/output.h"
+#include "cli/prompt.h"
+#include "cli/text_input.h"
 #include "files/gguf.h"
 #include "model/tokenizer.h"
 
@@ -23,10 +26,7 @@ struct OpenTokenizer {
 Result<OpenTokenizer> open_tokenizer(const std::string& path) {
   OpenTokenizer open;
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    return not_found(
-        fmt::format("{} doesn't exist; wanted a GGUF file or a Hugging Face directory", path));
-  }
+  KVANT_TRY(check_model_path(path, "tokenizer.json"));
   if (std::filesystem::is_directory(path, error)) {
     KVANT_ASSIGN(open.tokenizer, Tokenizer::load(std::filesystem::path(path)));
   } else {
@@ -51,6 +51,7 @@ Status run_tokenize(const Invocation& in) {
   const Tokenizer& tokenizer = *open.tokenizer;
   const std::vector<int32_t> ids =
       tokenizer.encode(text, in.settings.no_special ? SpecialTokens::kNone : SpecialTokens::kAdd);
+  note_bad_utf8(text, "the text");
   if (!in.settings.json.empty()) {
     Json pieces = Json::array();
     for (int32_t id : ids) pieces.push_back(std::string(tokenizer.piece(id)));
@@ -66,11 +67,8 @@ Status run_detokenize(const Invocation& in) {
   const Settings& s = in.settings;
   if (s.is_given("ids") == s.is_given("ids-file"))
     return invalid_argument("wanted either --ids 1,2,3 or --ids-file FILE");
-  std::string list = s.ids;
-  if (s.is_given("ids-file")) {
-    KVANT_ASSIGN(list, read_file(s.ids_file));
-  }
-  KVANT_ASSIGN(const std::vector<int32_t> ids, parse_ids(list));
+  KVANT_ASSIGN(const std::vector<int32_t> ids,
+               s.is_given("ids-file") ? read_ids(s.ids_file) : parse_ids(s.ids));
   KVANT_ASSIGN(const OpenTokenizer open, open_tokenizer(in.model));
   for (int32_t id : ids) {
     if (id >= open.tokenizer->vocab_size()) {

@@ -21,7 +21,7 @@ constexpr double kManyTokens = 1 << 24;
 const OptionSpec kSpecs[] = {
   {G::kCache, "kv", "FORMAT", "auto", "how K and V are stored: auto (what the checkpoint declares, else bf16), a preset (int8, k8v4, int4, int3, int2, fp8, kivi4, kivi2), a format, or K/V apart by a slash", &S::kv, 0, 0, 0, F::kOneItem},
   {G::kManyFormats, "kv", "A,B,C", kSweep, "the formats to compare, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
-  {G::kCache, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8;sliding=bf16\"", &S::kv_layers, 0, 0, 0, F::kFilled},
+  {G::kCache, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8\"; sliding and full name the layers with a window and those without", &S::kv_layers, 0, 0, 0, F::kFilled},
   {G::kCache, "sinks", "N", "64", "tokens at the start that stay exact, a multiple of 64", &S::sinks, 0, kManyTokens, 64},
   {G::kCache, "exact-window", "W", "0", "recent tokens that stay exact beside the open page, a multiple of 64", &S::exact_window, 0, kManyTokens, 64},
   {G::kCache, "rotation-seed", "N", "0", "seed of the rotations of _rot formats", &S::rotation_seed, 0, 9e15},
@@ -29,11 +29,11 @@ const OptionSpec kSpecs[] = {
 
   {G::kModel, "weights", "TYPE", "native", "store weights as native, f32, bf16, q8_0 or q4_0; independent of the cache", &S::weights, 0, 0, 0, F::kFilled},
   {G::kModel, "invariant", "", "", "the few-row path everywhere: any --chunk gives the same bits, more slowly", &S::invariant},
-  {G::kModel, "v,verbose", "", "", "print the formats of every layer at the start", &S::verbose},
+  {G::kVerbose, "v,verbose", "", "", "print the formats of every layer at the start", &S::verbose},
   {G::kThreads, "threads", "N", "", "threads to compute with (default: all processors this process may use)", &S::threads, 1, 1024},
 
   {G::kText, "text", "FILE", "", "the text to read (default: a sample that is built in)", &S::text_file, 0, 0, 0, F::kFilled},
-  {G::kText, "ids-file", "FILE", "", "token ids to run instead of a text, from a file", &S::ids_file, 0, 0, 0, F::kFilled},
+  {G::kText, "ids-file", "FILE", "", "token ids to run instead of a text, from a file: numbers, or the JSON of kvant tokenize", &S::ids_file, 0, 0, 0, F::kFilled},
   {G::kText, "context", "N", "2048", "tokens of the text to run", &S::context, 2, kManyTokens},
   {G::kText, "windows", "N", "1", "stretches of --context tokens to run, one after the other, each from an empty cache; the figures are means over all their tokens", &S::windows, 1, 65536},
   {G::kMeasure, "chunk", "N", "512", "tokens per prefill step, a multiple of 64 (any number with --invariant)", &S::chunk, 1, kManyTokens},
@@ -61,7 +61,7 @@ const OptionSpec kSpecs[] = {
   {G::kSampling, "ignore-end", "", "", "go on after the model's end token", &S::ignore_end},
 
   {G::kLogits, "ids", "1,2,3", "", "token ids to run", &S::ids, 0, 0, 0, F::kFilled},
-  {G::kLogits, "ids-file", "FILE", "", "token ids to run, from a file", &S::ids_file, 0, 0, 0, F::kFilled},
+  {G::kLogits, "ids-file", "FILE", "", "token ids to run, from a file: numbers, or the JSON of kvant tokenize", &S::ids_file, 0, 0, 0, F::kFilled},
   {G::kLogits, "p,prompt", "TEXT", "", "text to run", &S::prompt},
   {G::kLogits, "prompt-file", "FILE", "", "text to run, from a file", &S::prompt_file, 0, 0, 0, F::kFilled},
   {G::kLogits, "out", "FILE", "", "where to write the float32 array [tokens, vocabulary], as .npy", &S::out, 0, 0, 0, F::kFilled},
@@ -69,7 +69,7 @@ const OptionSpec kSpecs[] = {
   {G::kTokenize, "text-file", "FILE", "", "the text, read from a file", &S::text_file, 0, 0, 0, F::kFilled},
   {G::kTokenize, "no-special", "", "", "don't add the BOS token and the like", &S::no_special},
   {G::kDetokenize, "ids", "1,2,3", "", "the token ids", &S::ids, 0, 0, 0, F::kFilled},
-  {G::kDetokenize, "ids-file", "FILE", "", "the token ids, read from a file", &S::ids_file, 0, 0, 0, F::kFilled},
+  {G::kDetokenize, "ids-file", "FILE", "", "the token ids, from a file: numbers, or the JSON of kvant tokenize", &S::ids_file, 0, 0, 0, F::kFilled},
   {G::kDetokenize, "keep-special", "", "", "print special tokens too", &S::keep_special},
 
   {G::kBench, "kv", "A,B,C", "f32,bf16,int8,k8v4,int4,fp8", "the formats to time, by comma", &S::kv, 0, 0, 0, F::kItems},
@@ -88,9 +88,9 @@ const OptionSpec kSpecs[] = {
 // clang-format on
 
 constexpr std::string_view kGroupTitles[] = {
-    "Cache",    "Cache",     "Model",     "Text",      "Prompt", "Prompt",
-    "Sampling", "Measuring", "Measuring", "Measuring", "Input",  "Input",
-    "Input",    "Shape",     "Model",     "Output",    "Output"};
+    "Cache",  "Cache",    "Model",     "Model",     "Text",      "Prompt",
+    "Prompt", "Sampling", "Measuring", "Measuring", "Measuring", "Input",
+    "Input",  "Input",    "Shape",     "Model",     "Output",    "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>

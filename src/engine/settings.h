@@ -68,6 +68,7 @@ enum class OptionGroup : uint8_t {
   kCache,
   kManyFormats,
   kModel,
+  kVerbose,
   kText,
   kPrompt,
   kChat,

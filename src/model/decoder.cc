@@ -23,6 +23,12 @@ constexpr std::array<LoadFeedForward, 2> kFeedForward = {load_gated_mlp, load_ex
 constexpr int kBlockRows = RowPlan::kBlockRows;
 static_assert(kBlockRows == kPageTokens, "a block of the many-row path is a page of the cache");
 
+// The cache's own messages name the layer already.
+Status in_layer(const Status& status, size_t layer) {
+  const std::string where = "layer " + std::to_string(layer);
+  return status.message().starts_with(where + ":") ? status : status.with_context(where);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Decoder>> Decoder::load(DecoderSpec spec,
@@ -186,9 +192,9 @@ Status Decoder::run_layers(StepContext& step, std::span<const ForwardItem> items
   for (size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
     const bool is_last = l + 1 == layers_.size();
-    KVANT_TRY(layer.attention->run(step, normed, y).with_context("layer " + std::to_string(l)));
+    KVANT_TRY(in_layer(layer.attention->run(step, normed, y), l));
     add_and_norm(step, layer.post_attention_norm, y, x, layer.feed_forward_norm, normed);
-    KVANT_TRY(layer.feed_forward->run(step, normed, y).with_context("layer " + std::to_string(l)));
+    KVANT_TRY(in_layer(layer.feed_forward->run(step, normed, y), l));
     add_and_norm(step, layer.post_feed_forward_norm, y, x,
                  is_last ? output_norm_ : layers_[l + 1].attention_norm, is_last ? hidden : normed);
   }

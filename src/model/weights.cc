@@ -62,7 +62,7 @@ Result<WeightType> parse_weight_type(std::string_view name) {
     if (row.name == name) return row.type;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
-  return invalid_argument("weights: '" + std::string(name) + "' isn't one of " + known);
+  return invalid_argument("'" + std::string(name) + "' isn't one of " + known);
 }
 
 Status WeightLoader::check_all_used(std::span<const std::string> ignored_prefixes) const {

@@ -78,7 +78,8 @@ TEST(Usability, NoOutputGoesIntoTheModelsDirectory) {
   fs::remove(link);
 }
 
-TEST(Usability, LogitsThatAreNoNumbersAreRefusedAndLeaveNoFile) {
+// The tiny model with one tensor of NaNs.
+std::string nan_model(const std::string& tensor) {
   const fs::path model = empty_folder("nan-model");
   fs::copy(kIds, model, fs::copy_options::recursive);
   bool found = false;
@@ -88,19 +89,31 @@ TEST(Usability, LogitsThatAreNoNumbersAreRefusedAndLeaveNoFile) {
     uint64_t header = 0;
     std::memcpy(&header, bytes.data(), sizeof header);
     const nlohmann::json tensors = nlohmann::json::parse(bytes.substr(8, header));
-    if (!tensors.contains("model.norm.weight")) continue;
-    const nlohmann::json range = tensors["model.norm.weight"]["data_offsets"];
+    if (!tensors.contains(tensor)) continue;
+    const nlohmann::json range = tensors[tensor]["data_offsets"];
     for (size_t at = range[0]; at < range[1]; ++at) bytes[8 + header + at] = '\xff';
     std::ofstream(entry.path(), std::ios::binary) << bytes;
     found = true;
   }
-  ASSERT_TRUE(found);
+  EXPECT_TRUE(found) << tensor;
+  return model.string();
+}
+
+TEST(Usability, LogitsThatAreNoNumbersAreRefusedAndLeaveNoFile) {
+  const std::string model = nan_model("model.norm.weight");
   const fs::path folder = empty_folder("nan-out");
   const ProgramRun run =
-      run_program({"logits", model.string(), "--ids", "1,2", "--out", (folder / "x.npy").string()});
+      run_program({"logits", model, "--ids", "1,2", "--out", (folder / "x.npy").string()});
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_NE(run.err.find("kvant: the logit of id 0 at token 0 is"), std::string::npos) << run.err;
   EXPECT_EQ(files_in(folder), 0u);
+}
+
+TEST(Usability, AMessageNamesALayerOnce) {
+  const std::string model = nan_model("model.layers.1.self_attn.k_proj.weight");
+  const ProgramRun run = run_program({"logits", model, "--ids", "1,2", "--out", "/dev/null"});
+  EXPECT_NE(run.exit_code, 0);
+  EXPECT_NE(run.err.find("kvant: layer 1: K of sequence"), std::string::npos) << run.err;
 }
 
 TEST(NewFile, HasItsNameWhenItIsWholeAndNotBefore) {

@@ -237,5 +237,125 @@ TEST(Usability, WindowsAreTheMeanOfRunsOnTheirOwn) {
   }
 }
 
+void expect_says(const ProgramRun& run, const std::string& part) {
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const size_t at = run.err.find(part);
+  EXPECT_NE(at, std::string::npos) << run.err << "lacks " << part;
+  EXPECT_EQ(run.err.find(part, at + 1), std::string::npos) << "twice\n" << run.err;
+}
+
+TEST(Usability, ATextWithoutEndOrWordsIsBlamedItself) {
+  for (const char* command : {"perplexity", "compare"}) {
+    expect_refusal(
+        run_program({command, tiny_chat_model(), "--text", "/dev/zero", "--context", "128"}),
+        "kvant: /dev/zero: its first 18.9 MB have 1 token before the last line break");
+  }
+  expect_refusal(run_program({"tokenize", tiny_chat_model(), "--text-file", "/dev/zero"}),
+                 "/dev/zero is longer than 256 MB");
+  expect_refusal(generate({"--prompt-file", "/dev/zero"}), "/dev/zero is longer than 256 MB");
+  const std::string zeros = write_file("zeros", std::string(300000, '\0'));
+  const ProgramRun run = run_program({"perplexity", tiny_chat_model(), "--text", zeros, "--context",
+                                      "100", "--no-baseline", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.json()["tokens"], 100) << "a text that ends is read to its end";
+}
+
+TEST(Usability, BytesThatAreNoUtf8AreNotedOnce) {
+  const std::string odd = "a\xff\xfe" + std::string(30, 'b') + "\xc3",
+                    file = write_file("odd.txt", odd), model = tiny_chat_model();
+  expect_says(generate({"-p", odd, "-n", "1"}), "note     not UTF-8: 3 bytes of the prompt");
+  expect_says(run_program({"logits", model, "--prompt-file", file, "--out", "/dev/null"}),
+              "note     not UTF-8: 3 bytes of the prompt");
+  expect_says(run_program({"chat", model, "-n", "1"}, odd + "\nb\n"),
+              "note     not UTF-8: 3 bytes of the message");
+  expect_says(run_program({"tokenize", model, "--text-file", file}),
+              "note     not UTF-8: 3 bytes of the text");
+  for (const char* command : {"perplexity", "compare"})
+    expect_says(run_program({command, model, "--text", file, "--kv", "int8"}),
+                "note     not UTF-8: 3 bytes of the text");
+  EXPECT_EQ(generate({"-p", "\xc3\xa4", "-n", "1"}).err.find("UTF-8"), std::string::npos);
+}
+
+TEST(Usability, WhatTokenizeWritesIsReadByEveryIdsFile) {
+  const std::string model = tiny_chat_model(), text = "A text, to be read again.",
+                    ids = (scratch() / "tokens.json").string();
+  ASSERT_EQ(run_program({"tokenize", model, "--text", text, "--json=" + ids}).exit_code, 0);
+  EXPECT_EQ(run_program({"detokenize", model, "--ids-file", ids}).out, text + "\n");
+  EXPECT_EQ(run_program({"logits", model, "--ids-file", ids, "--out", "/dev/null"}).exit_code, 0);
+  EXPECT_EQ(run_program({"perplexity", model, "--ids-file", ids}).exit_code, 0);
+  for (const char* bad : {"{}", "{\"ids\": 5}", "{\"ids\": [1, 2]", "{\"ids\": [\"a\"]}",
+                          "{\"ids\": []}", "  ", "     256  <s>"}) {
+    const std::string file = write_file("bad-ids", bad);
+    expect_refusal(run_program({"detokenize", model, "--ids-file", file}), "kvant: " + file + ": ");
+  }
+}
+
+TEST(Usability, TheHelpShowsLayersThatEveryModelHas) {
+  const std::string help = run_program({"generate", "--help"}).out, shown = "\"0-1=bf16;-1=int8\"";
+  EXPECT_NE(help.find(shown), std::string::npos) << help;
+  EXPECT_EQ(generate({"-p", "x", "-n", "1", "--kv-layers", "0-1=bf16;-1=int8"}).exit_code, 0);
+  expect_refusal(
+      generate({"-p", "x", "--kv-layers", "sliding=bf16"}),
+      "kvant: --kv-layers sliding=bf16: layers \"sliding\": the model has no such layer");
+  expect_refusal(generate({"-p", "x", "--kv-layers", "0-99=bf16"}), "--kv-layers 0-99=bf16: ");
+}
+
+TEST(Usability, InspectOffersNoListOfFormats) {
+  EXPECT_EQ(run_program({"inspect", "--help"}).out.find("--verbose"), std::string::npos);
+  expect_refusal(run_program({"inspect", kIds, "-v"}), "no option -v");
+  EXPECT_NE(run_program({"compare", "--help"}).out.find("--verbose"), std::string::npos);
+}
+
+TEST(Usability, MessagesNameTheOptionOrTheDirectory) {
+  expect_refusal(generate({"-p", "x", "--weights", "q3"}),
+                 "kvant: --weights: 'q3' isn't one of native");
+  const std::filesystem::path folder = scratch() / "no-model";
+  std::filesystem::create_directories(folder);
+  expect_refusal(run_program({"compare", folder.string()}),
+                 folder.string() + " is a directory, but not a model's: it has no config.json");
+  expect_refusal(run_program({"tokenize", folder.string(), "--text", "x"}), "no tokenizer.json");
+}
+
+TEST(Usability, TheDemoShowsCommandsThatCanBePasted) {
+  const std::string demo = slurp(KVANT_TEST_DATA "/../../tools/demo.sh");
+  const size_t begin = demo.find("\nrun() {"), end = demo.find("\n}\n", begin);
+  ASSERT_NE(begin, std::string::npos);
+  ASSERT_NE(end, std::string::npos);
+  const std::string script =
+      write_file("demo.sh", "model=\"/a b/m.gguf\"\n" + demo.substr(begin, end + 3 - begin) +
+                                "run printf '%s;' \"$model\" -n 8 "
+                                "\"Why's it so? (\\$5)\" ''\n");
+  const ProgramRun shown = run_shell("bash " + quoted(script));
+  const size_t at = shown.out.find("$ "), line_end = shown.out.find('\n', at);
+  ASSERT_NE(at, std::string::npos) << shown.err;
+  const std::string line = shown.out.substr(at + 2, line_end - at - 2),
+                    printed = shown.out.substr(line_end + 1);
+  EXPECT_EQ(printed, "/a b/m.gguf;-n;8;Why's it so? ($5);;");
+  const std::string pasted = write_file("pasted.sh", "MODEL='/a b/m.gguf'\n" + line + "\n");
+  EXPECT_EQ(run_shell("bash " + quoted(pasted)).out, printed) << line;
+}
+
+TEST(Usability, AFullContextIsNamedAsTheEnd) {
+  const std::vector<std::string> words = {"-p", "Hi", "--ignore-end", "--context", "6", "-n"};
+  const auto ended = [&](const char* count) {
+    std::vector<std::string> all = words;
+    all.emplace_back(count);
+    return generate(all).err;
+  };
+  EXPECT_NE(ended("20").find("; ended as the context of 6 tokens was full"), std::string::npos);
+  EXPECT_NE(ended("2").find("; ended by length"), std::string::npos);
+}
+
+TEST(Usability, SamplingOptionsWithoutTemperatureAreNoted) {
+  expect_says(generate({"-p", "x", "-n", "1", "--top-k", "3", "--seed", "1"}),
+              "note     --top-k, --seed: no effect without a --temperature above 0");
+  expect_says(run_program({"chat", tiny_chat_model(), "--top-p", "0.5"}), "note     --top-p: no");
+  for (const char* temperature : {"0", "1"}) {
+    std::vector<std::string> words = {"-p", "x", "-n", "1", "--temperature", temperature};
+    if (*temperature == '1') words.insert(words.end(), {"--min-p", "0.1", "--top-k", "3"});
+    EXPECT_EQ(generate(words).err.find("no effect"), std::string::npos) << temperature;
+  }
+}
+
 }  // namespace
 }  // namespace kvant::cli

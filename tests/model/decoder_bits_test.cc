@@ -123,7 +123,7 @@ TEST(Decoder, ATokenOutsideTheVocabularyIsRefusedAndNothingChanges) {
 TEST(Decoder, WeightTypesOnTheCommandLineAreKnown) {
   EXPECT_EQ(parse_weight_type("q8_0").value(), WeightType::kQ8_0);
   EXPECT_EQ(parse_weight_type("int8").status().message(),
-            "weights: 'int8' isn't one of native, f32, bf16, q8_0, q4_0");
+            "'int8' isn't one of native, f32, bf16, q8_0, q4_0");
 }
 
 TEST(Decoder, EveryWeightTypeStaysCloseToFloat32) {
