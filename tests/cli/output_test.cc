@@ -55,7 +55,7 @@ TEST(CacheSize, BitsAreSaidWhereTheySaySomething) {
   EXPECT_FALSE(effective_bits(full, 0).has_value());
   const CacheUsage sealed{
       .live_bytes = 4800, .sealed_bytes = 1600, .exact_bytes = 3200, .ideal_bytes = 6400};
-  EXPECT_EQ(describe_size(sealed, true), "4.80 kB, 12.00 bits per element");
+  EXPECT_EQ(describe_size(sealed, 0), "4.80 kB, 12.00 bits per element");
 }
 
 TEST(Memory, TooMuchIsRefusedWithWhatTakesItAndWhatHelps) {
