@@ -4,11 +4,13 @@
 // families.h.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "kvant/format.h"
+#include "kvant/status.h"
 #include "model/elementwise.h"
 #include "model/rope.h"
 #include "model/tensor_names.h"
@@ -92,5 +94,11 @@ struct DecoderSpec {
   std::vector<std::string>
       ignored_prefixes;  // tensors of the file that the decoder has no use for (vision, …)
 };
+
+// Of a number that a file gives at `where`: corrupt unless it is positive and finite.
+inline Status check_positive(const std::string& where, double value) {
+  if (value > 0 && std::isfinite(value)) return {};
+  return corrupt(where + ": " + std::to_string(value) + ", wanted a positive number");
+}
 
 }  // namespace kvant

@@ -36,8 +36,7 @@ Status read_gemma_hf(const JsonObject& config, int period, DecoderSpec& spec) {
   spec.norm_offset = 1;
   spec.embedding_scale = embedding_scale(spec);
   KVANT_ASSIGN(const double scalar, read_number(config, "query_pre_attn_scalar", 256));
-  if (!(scalar > 0))
-    return corrupt(config.where("query_pre_attn_scalar") + ": wanted a positive number");
+  KVANT_TRY(check_positive(config.where("query_pre_attn_scalar"), scalar));
   spec.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
   KVANT_ASSIGN(spec.attention_soft_cap, read_cap(config, "attn_logit_softcapping"));
   KVANT_ASSIGN(spec.logit_soft_cap, read_cap(config, "final_logit_softcapping"));

@@ -121,8 +121,7 @@ Status read_gguf_common(const GgufKeys& keys, DecoderSpec& spec) {
   KVANT_ASSIGN(const int num_layers, keys.integer("block_count", 1, kMaxLayers));
   KVANT_ASSIGN(spec.max_positions, keys.integer("context_length", 1, 1 << 30));
   KVANT_ASSIGN(const double epsilon, keys.number("attention.layer_norm_rms_epsilon", 1e-5));
-  if (!(epsilon > 0))
-    return corrupt(keys.where("attention.layer_norm_rms_epsilon") + ": wanted a positive number");
+  KVANT_TRY(check_positive(keys.where("attention.layer_norm_rms_epsilon"), epsilon));
   spec.norm_epsilon = static_cast<float>(epsilon);
   KVANT_TRY(read_vocabulary(keys, spec));
 
@@ -160,6 +159,7 @@ Result<int> read_gguf_window(const GgufKeys& keys) {
 Result<Rope> read_gguf_rope(const GgufKeys& keys, DecoderSpec& spec, RopePairing pairing,
                             double base) {
   KVANT_ASSIGN(const double freq_base, keys.number("rope.freq_base", base));
+  KVANT_TRY(check_positive(keys.where("rope.freq_base"), freq_base));
   KVANT_ASSIGN(const int dims,
                keys.integer("rope.dimension_count", 2, kMaxWidth, spec.layers[0].key_dim));
   if (dims > spec.layers[0].key_dim) {

@@ -196,7 +196,7 @@ Status read_hf_common(const JsonObject& config, DecoderSpec& spec) {
   KVANT_ASSIGN(spec.vocab_size, read_int(config, "vocab_size", 1, kMaxVocabulary));
   KVANT_ASSIGN(spec.max_positions, read_int(config, "max_position_embeddings", 1, 1 << 30, 2048));
   KVANT_ASSIGN(const double epsilon, read_number(config, "rms_norm_eps", 1e-6));
-  if (!(epsilon > 0)) return corrupt(config.where("rms_norm_eps") + ": wanted a positive number");
+  KVANT_TRY(check_positive(config.where("rms_norm_eps"), epsilon));
   spec.norm_epsilon = static_cast<float>(epsilon);
   KVANT_ASSIGN(spec.tied_embeddings,
                read_bool(config, "tie_word_embeddings", spec.tied_embeddings));

@@ -122,7 +122,7 @@ Result<Rope> make_rope(int dims, double base, const RopeScaling& scaling) {
     return corrupt("rope over " + std::to_string(dims) +
                    " channels, wanted a positive even number");
   }
-  if (!(base > 1) || !(scaling.factor > 0)) {
+  if (!(base > 1) || !std::isfinite(base) || !(scaling.factor > 0)) {
     return corrupt("rope base " + std::to_string(base) + " with factor " +
                    std::to_string(scaling.factor) +
                    ", wanted a base above 1 and a positive factor");

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "../files/gguf_builder.h"
 #include "../files/temp_file.h"
 #include "model/families.h"
@@ -108,6 +110,17 @@ TEST_F(GgufConfig, MissingAndWrongKeysAreNamed) {
       .u32("llama.embedding_length", 8)
       .u32("llama.attention.head_count", 0);
   EXPECT_THAT(refusal(zero), HasSubstr("llama.attention.head_count: 0, wanted 1 to"));
+}
+
+TEST_F(GgufConfig, NumbersThatAreNoneAreRefusedWithTheirValue) {
+  for (const char* name : {"llama.rope.freq_base", "llama.attention.layer_norm_rms_epsilon"}) {
+    for (const auto& [value, seen] : {std::pair{0.0f, ": 0.000000,"},
+                                      {-1.0f, ": -1.000000,"},
+                                      {INFINITY, ": inf,"},
+                                      {NAN, ": nan,"}}) {
+      EXPECT_THAT(refusal(small("llama").f32(name, value)), HasSubstr(std::string(name) + seen));
+    }
+  }
 }
 
 TEST_F(GgufConfig, CaseA1_ADeclaredHeadWidthWins) {
