@@ -47,23 +47,31 @@ bool same_file(const fs::path& a, const fs::path& b) {
                                       fs::weakly_canonical(fs::absolute(b, error), error);
 }
 
-// By its path, or by a link there that leads to it: a downloaded model is often made of links.
-bool is_inside(const fs::path& file, const fs::path& folder) {
+// What a checkpoint's directory holds; a report that an earlier run left there is none of it.
+bool belongs_to_model(const fs::path& file) {
+  const std::string name = file.filename().string();
+  if (file.extension() == ".safetensors" || file.extension() == ".model") return true;
+  constexpr std::string_view kNames[] = {"config",       "generation_config",  "tokenizer",
+                                         "added_tokens", "special_tokens_map", "vocab",
+                                         "merges",       "chat_template",      "model.safetensors"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](std::string_view known) { return name.starts_with(known); });
+}
+
+// Through links too: a downloaded model is often made of them.
+bool is_model_file(const fs::path& file, const fs::path& folder) {
   std::error_code error;
-  const fs::path inner = fs::weakly_canonical(fs::absolute(file, error), error),
-                 outer = fs::canonical(folder, error);
-  if (std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end())
-    return true;
   const fs::directory_iterator entries(folder, error);
-  return std::any_of(begin(entries), end(entries),
-                     [&](const auto& entry) { return same_file(file, entry.path()); });
+  return std::any_of(begin(entries), end(entries), [&](const auto& entry) {
+    return belongs_to_model(entry.path()) && same_file(file, entry.path());
+  });
 }
 
 Status check_pair(const NamedFile& output, const NamedFile& input) {
   std::error_code error;
   if (input.option == "MODEL" && fs::is_directory(input.path, error)) {
-    if (!is_inside(output.path, input.path)) return {};
-    return invalid_argument(fmt::format("{} {} lies among the model's files; wanted one elsewhere",
+    if (!is_model_file(output.path, input.path)) return {};
+    return invalid_argument(fmt::format("{} {} would overwrite a file of the model; wanted another",
                                         output.option, output.path));
   }
   if (!same_file(output.path, input.path)) return {};

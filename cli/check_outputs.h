@@ -6,8 +6,8 @@
 
 namespace kvant::cli {
 
-// invalid_argument where an output is an input (through links too), lies in the model's directory
-// or is another output; io where it can't be written. Nothing is changed.
+// invalid_argument where an output is an input (through links too), is a file of the model's
+// directory or is another output; io where it can't be written. Nothing is changed.
 Status check_outputs(const Command& command, const Invocation& in);
 
 }  // namespace kvant::cli
