@@ -235,7 +235,7 @@ Recommendation recommend_row(std::span<const Row> rows, const Settings& settings
   std::vector<Candidate> candidates;
   double baseline_speed = 0;
   for (const Row& row : rows) {
-    if (row.pair.name() == "bf16") baseline_speed = row.result.decode_tok_s.value_or(0);
+    if (row.pair.name() == kBaselineFormat) baseline_speed = row.result.decode_tok_s.value_or(0);
     candidates.push_back(candidate_of(row));
   }
   return recommend(candidates, limits_of(settings), baseline_speed);

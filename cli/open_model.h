@@ -21,8 +21,10 @@ Status check_model_path(const std::string& path, const std::string& needed);
 // --threads, or every processor.
 int num_threads(const Settings& settings);
 
-// The formats of one --kv value for every layer, and the cache options that follow.
+// What the others are measured against.
 inline constexpr std::string_view kBaselineFormat = "bf16";
+
+// The formats of one --kv value for every layer, and the cache options that follow.
 struct CachePlanChoice {
   std::string name;  // as asked for
   ResolvedFormats formats;

@@ -64,8 +64,8 @@ struct CacheOptions {
                    // sliding layer drops them with its window
   int exact_window = 0;  // W of the read rule, a multiple of 64
   uint64_t rotation_seed = 0;
-  bool decode_pages =
-      false;               // products in double from decoded pages: slow, to judge the kernels by
+  // Products in double from decoded pages: slow, to judge the kernels by.
+  bool decode_pages = false;
   uint64_t max_bytes = 0;  // of live pages; 0: as much as the machine gives
   // Static mode: the pages that one sequence of this many tokens takes, grown by steps of at most
   // kStaticStepTokens, are allocated at once, and no more later. 0: pages come and go as they are

@@ -6,8 +6,8 @@
 // depends on the model; anything stored names the expansion, never the preset. The grammar of a
 // format's name is `<kind><bits>_<granularity>[_options]`; options are, in this order, `z` (zero
 // point), `norm` (a factor per token beside the scales per channel), `lsq` or `hqq` (how scale and
-// zero point are searched) and `rot` (rotation). Everything
-// here is immutable after start-up and may be used from any thread.
+// zero point are searched) and `rot` (rotation). Everything here is immutable after start-up and
+// may be used from any thread.
 #pragma once
 
 #include <cstdint>
@@ -62,10 +62,9 @@ struct FormatInfo {
   Granularity granularity = Granularity::kNone;
   int group = 0;  // channels that share a scale, for kGroup
   bool zero_point = false;
-  bool token_norm =
-      false;             // rows are divided by a factor per token, so that tokens are alike in size
-  bool rotated = false;  // a seeded randomized Hadamard along the head dimension
-  bool exact = false;    // f32, f16, bf16: pages are never sealed
+  bool token_norm = false;  // rows are divided by a factor per token
+  bool rotated = false;     // a seeded randomized Hadamard along the head dimension
+  bool exact = false;       // f32, f16, bf16: pages are never sealed
   ScaleSource scale_source = ScaleSource::kNone;
   bool before_rope = false;
   bool for_keys = true;

@@ -1,21 +1,20 @@
 #include "formats/decoded_codec.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
+#include "formats/plain_query_codec.h"
 
 namespace kvant {
 namespace {
 
 constexpr size_t kT = kPageTokens;
 
-class DecodedCodec final : public Codec {
+class DecodedCodec final : public PlainQueryCodec {
  public:
-  DecodedCodec(std::unique_ptr<Codec> codec, int dim)
-      : codec_(std::move(codec)), dim_(static_cast<size_t>(dim)) {}
+  DecodedCodec(std::unique_ptr<Codec> codec, const CodecBinding& binding)
+      : PlainQueryCodec(binding), codec_(std::move(codec)) {}
 
   size_t page_bytes() const override { return codec_->page_bytes(); }
   void encode(const PageInput& input, std::byte* page) const override {
@@ -23,12 +22,6 @@ class DecodedCodec final : public Codec {
   }
   void decode(const std::byte* page, float* rows) const override { codec_->decode(page, rows); }
 
-  size_t query_bytes(int num_queries) const override {
-    return round_up(static_cast<size_t>(num_queries) * dim_ * sizeof(float), kAlignment);
-  }
-  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
-    std::memcpy(prepared, queries, static_cast<size_t>(num_queries) * dim_ * sizeof(float));
-  }
   void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
               float* scores, size_t stride) const override {
     const std::vector<float> rows = decoded(page);
@@ -36,8 +29,8 @@ class DecodedCodec final : public Codec {
     for (size_t i = 0; i < static_cast<size_t>(num_queries); ++i) {
       for (size_t t = 0; t < kT; ++t) {
         double sum = 0;
-        for (size_t c = 0; c < dim_; ++c) {
-          sum += double{queries[i * dim_ + c]} * double{rows[t * dim_ + c]};
+        for (size_t c = 0; c < dim(); ++c) {
+          sum += double{queries[i * dim() + c]} * double{rows[t * dim() + c]};
         }
         scores[i * stride + t] = static_cast<float>(sum);
       }
@@ -46,14 +39,14 @@ class DecodedCodec final : public Codec {
   void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const override {
     const std::vector<float> rows = decoded(page);
-    std::vector<double> sums(dim_);
+    std::vector<double> sums(dim());
     for (size_t i = 0; i < static_cast<size_t>(num_queries); ++i) {
       std::fill(sums.begin(), sums.end(), 0.0);
       for (size_t t = 0; t < kT; ++t) {
         const double weight = double{p[i * stride_p + t]};
-        for (size_t c = 0; c < dim_; ++c) sums[c] += weight * double{rows[t * dim_ + c]};
+        for (size_t c = 0; c < dim(); ++c) sums[c] += weight * double{rows[t * dim() + c]};
       }
-      for (size_t c = 0; c < dim_; ++c) acc[i * stride_acc + c] += static_cast<float>(sums[c]);
+      for (size_t c = 0; c < dim(); ++c) acc[i * stride_acc + c] += static_cast<float>(sums[c]);
     }
   }
 
@@ -62,13 +55,12 @@ class DecodedCodec final : public Codec {
 
  private:
   std::vector<float> decoded(const std::byte* page) const {
-    std::vector<float> rows(kT * dim_);
+    std::vector<float> rows(kT * dim());
     codec_->decode(page, rows.data());
     return rows;
   }
 
   std::unique_ptr<Codec> codec_;
-  size_t dim_;
 };
 
 }  // namespace
@@ -76,7 +68,7 @@ class DecodedCodec final : public Codec {
 Result<std::unique_ptr<Codec>> bind_decoded_codec(const FormatInfo& format,
                                                   const CodecBinding& binding) {
   KVANT_ASSIGN(std::unique_ptr<Codec> codec, bind_codec(format, binding));
-  return std::unique_ptr<Codec>(std::make_unique<DecodedCodec>(std::move(codec), binding.dim));
+  return std::unique_ptr<Codec>(std::make_unique<DecodedCodec>(std::move(codec), binding));
 }
 
 }  // namespace kvant

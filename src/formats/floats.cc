@@ -17,6 +17,7 @@
 #include "formats/family.h"
 #include "formats/fp8_types.h"
 #include "formats/page_kernels.h"
+#include "formats/plain_query_codec.h"
 #include "formats/stored_scale.h"
 
 namespace kvant {
@@ -96,16 +97,16 @@ float element_value(const std::byte* at, FloatType type) {
   return 0;
 }
 
-class FloatCodec final : public Codec {
+class FloatCodec final : public PlainQueryCodec {
  public:
   FloatCodec(std::string name, FloatType type, Granularity granularity, const CodecBinding& binding)
-      : name_(std::move(name)),
+      : PlainQueryCodec(binding),
+        name_(std::move(name)),
         type_(type),
         granularity_(granularity),
         side_(binding.side),
-        dim_(static_cast<size_t>(binding.dim)),
         kernels_(page_kernels(binding.isa)),
-        element_bytes_(kT * dim_ * float_bytes(type)) {
+        element_bytes_(kT * dim() * float_bytes(type)) {
     if (granularity == Granularity::kTensor) given_ = f32_to_f16(binding.artifacts->tensor_scale);
     if (granularity == Granularity::kHead) meta_bytes_ = sizeof(uint16_t);
     if (granularity == Granularity::kToken) meta_bytes_ = kT * sizeof(uint16_t);
@@ -116,16 +117,16 @@ class FloatCodec final : public Codec {
   void encode(const PageInput& input, std::byte* page) const override {
     std::memset(page + element_bytes_, 0, page_bytes() - element_bytes_);
     auto* scales = reinterpret_cast<uint16_t*>(page + element_bytes_);
-    if (granularity_ == Granularity::kHead) scales[0] = fitted_scale(input.rows, kT * dim_);
+    if (granularity_ == Granularity::kHead) scales[0] = fitted_scale(input.rows, kT * dim());
     if (granularity_ == Granularity::kToken) {
-      for (size_t t = 0; t < kT; ++t) scales[t] = fitted_scale(input.rows + t * dim_, dim_);
+      for (size_t t = 0; t < kT; ++t) scales[t] = fitted_scale(input.rows + t * dim(), dim());
     }
     const size_t size = float_bytes(type_);
     const FloatPage view = view_of(page);
     for (size_t t = 0; t < kT; ++t) {
       const float factor = 1.0f / scale_of(view, t);
       const bool key = side_ == Side::kKey;
-      convert(input.rows + t * dim_, dim_, factor, type_, page + (key ? t : t * dim_) * size,
+      convert(input.rows + t * dim(), dim(), factor, type_, page + (key ? t : t * dim()) * size,
               key ? kT : 1);
     }
   }
@@ -135,19 +136,13 @@ class FloatCodec final : public Codec {
     const FloatPage view = view_of(page);
     for (size_t t = 0; t < kT; ++t) {
       const float scale = scale_of(view, t);
-      for (size_t i = 0; i < dim_; ++i) {
-        const size_t at = side_ == Side::kKey ? i * kT + t : t * dim_ + i;
-        rows[t * dim_ + i] = element_value(page + at * size, type_) * scale;
+      for (size_t i = 0; i < dim(); ++i) {
+        const size_t at = side_ == Side::kKey ? i * kT + t : t * dim() + i;
+        rows[t * dim() + i] = element_value(page + at * size, type_) * scale;
       }
     }
   }
 
-  size_t query_bytes(int num_queries) const override {
-    return round_up(static_cast<size_t>(num_queries) * dim_ * sizeof(float), kAlignment);
-  }
-  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
-    std::memcpy(prepared, queries, static_cast<size_t>(num_queries) * dim_ * sizeof(float));
-  }
   void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
               float* scores, size_t stride) const override {
     kernels_.float_key_scores(view_of(page), reinterpret_cast<const float*>(prepared), num_queries,
@@ -169,7 +164,7 @@ class FloatCodec final : public Codec {
     return {
         .data = page,
         .type = type_,
-        .dim = static_cast<int>(dim_),
+        .dim = static_cast<int>(dim()),
         .num_tokens = static_cast<int>(kT),
         .scale = granularity_ == Granularity::kNone ? nullptr : (given ? &given_ : stored),
         .layout = granularity_ == Granularity::kToken ? ScaleLayout::kToken : ScaleLayout::kPage};
@@ -199,7 +194,6 @@ class FloatCodec final : public Codec {
   FloatType type_;
   Granularity granularity_;
   Side side_;
-  size_t dim_;
   const PageKernels& kernels_;
   size_t element_bytes_;
   size_t meta_bytes_ = 0;

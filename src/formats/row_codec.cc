@@ -1,7 +1,6 @@
 #include "formats/row_codec.h"
 
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "base/bytes.h"
@@ -26,41 +25,33 @@ float dot(const float* a, const float* b, size_t n) {
 }  // namespace
 
 RowCodec::RowCodec(std::string name, const CodecBinding& binding)
-    : name_(std::move(name)), dim_(static_cast<size_t>(binding.dim)) {}
+    : PlainQueryCodec(binding), name_(std::move(name)) {}
 
 void RowCodec::decode(const std::byte* page, float* rows) const {
-  for (size_t t = 0; t < kPageTokens; ++t) decode_row(page, t, rows + t * dim_);
-}
-
-size_t RowCodec::query_bytes(int num_queries) const {
-  return round_up(static_cast<size_t>(num_queries) * dim_ * sizeof(float), kAlignment);
-}
-
-void RowCodec::prepare_query(const float* queries, int num_queries, std::byte* prepared) const {
-  std::memcpy(prepared, queries, static_cast<size_t>(num_queries) * dim_ * sizeof(float));
+  for (size_t t = 0; t < kPageTokens; ++t) decode_row(page, t, rows + t * dim());
 }
 
 void RowCodec::scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
                       float* scores, size_t stride) const {
   const auto* queries = reinterpret_cast<const float*>(prepared);
-  AlignedArray<float> row(dim_);
+  AlignedArray<float> row(dim());
   for (size_t t = 0; t < kPageTokens; ++t) {
     decode_row(page, t, row.data());
     for (size_t q = 0; q < static_cast<size_t>(num_queries); ++q) {
-      scores[q * stride + t] = dot(queries + q * dim_, row.data(), dim_);
+      scores[q * stride + t] = dot(queries + q * dim(), row.data(), dim());
     }
   }
 }
 
 void RowCodec::accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
                           float* acc, size_t stride_acc) const {
-  AlignedArray<float> row(dim_);
+  AlignedArray<float> row(dim());
   for (size_t t = 0; t < kPageTokens; ++t) {
     decode_row(page, t, row.data());
     for (size_t q = 0; q < static_cast<size_t>(num_queries); ++q) {
       const float weight = p[q * stride_p + t];
       float* sums = acc + q * stride_acc;
-      for (size_t i = 0; i < dim_; ++i) sums[i] += weight * row[i];
+      for (size_t i = 0; i < dim(); ++i) sums[i] += weight * row[i];
     }
   }
 }

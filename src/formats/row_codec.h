@@ -6,17 +6,15 @@
 // earns it gets kernels of its own later (page_kernels.h) and derives from Codec instead.
 #pragma once
 
-#include "formats/codec.h"
+#include "formats/plain_query_codec.h"
 
 namespace kvant {
 
-class RowCodec : public Codec {
+class RowCodec : public PlainQueryCodec {
  public:
   RowCodec(std::string name, const CodecBinding& binding);
 
   void decode(const std::byte* page, float* rows) const final;
-  size_t query_bytes(int num_queries) const final;
-  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const final;
   void scores(const std::byte* page, const std::byte* prepared, int num_queries,
               int64_t first_position, float* scores, size_t stride) const final;
   void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
@@ -25,14 +23,11 @@ class RowCodec : public Codec {
   bool has_kernel() const final { return false; }
 
  protected:
-  size_t dim() const { return dim_; }
-
   // The row of one token, row[dim()].
   virtual void decode_row(const std::byte* page, size_t token, float* row) const = 0;
 
  private:
   std::string name_;
-  size_t dim_;
 };
 
 }  // namespace kvant
