@@ -228,6 +228,25 @@ void assign_groups(const CacheOptions& options, BoundLayers& bound) {
 
 }  // namespace
 
+const FormatSource& registered_formats() {
+  static const FormatSource registered = {.find = find_format, .bind = bind_codec};
+  return registered;
+}
+
+Result<GroupLayout> layout_group(const CacheLayer& layer, int num_layers, int sinks,
+                                 int exact_window, const FormatSource& formats) {
+  KVANT_TRY(check_in_range("the number of layers", num_layers, 1, kMaxLayers));
+  KVANT_TRY(check_in_range("the number of KV heads", layer.num_kv_heads, 1, kMaxHeads));
+  CacheOptions one{.layers = {layer}, .sinks = sinks, .exact_window = exact_window};
+  one.layers[0].num_kv_heads = 1;
+  KVANT_ASSIGN(const BoundLayers bound, bind_layers(one, formats, active_isa()));
+  GroupLayout group = bound.groups[0];
+  group.num_heads = layer.num_kv_heads;
+  group.num_layers = num_layers;
+  group.token_elements *= static_cast<size_t>(layer.num_kv_heads) * static_cast<size_t>(num_layers);
+  return group;
+}
+
 Result<BoundLayers> bind_layers(const CacheOptions& options, const FormatSource& formats, Isa isa) {
   KVANT_TRY(check_page_multiple("the number of sink tokens", options.sinks));
   KVANT_TRY(check_page_multiple("the exact window", options.exact_window));

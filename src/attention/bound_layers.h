@@ -42,6 +42,14 @@ struct BoundLayers {
   std::vector<GroupLayout> groups;
 };
 
+// The formats of the registry.
+const FormatSource& registered_formats();
+
+// The group that `num_layers` layers like `layer` make, with the sizes of its pages, from one head
+// that is bound for it.
+Result<GroupLayout> layout_group(const CacheLayer& layer, int num_layers, int sinks,
+                                 int exact_window, const FormatSource& formats);
+
 // `options` outlives the result, whose codecs point to its RoPE tables.
 Result<BoundLayers> bind_layers(const CacheOptions& options, const FormatSource& formats, Isa isa);
 

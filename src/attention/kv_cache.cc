@@ -7,11 +7,10 @@
 namespace kvant {
 namespace {
 
-const FormatSource kRegistered = {.find = find_format, .bind = bind_codec};
 const FormatSource kDecoded = {.find = find_format, .bind = bind_decoded_codec};
 
 const FormatSource& source_for(const CacheOptions& options) {
-  return options.decode_pages ? kDecoded : kRegistered;
+  return options.decode_pages ? kDecoded : registered_formats();
 }
 
 }  // namespace
@@ -38,7 +37,7 @@ Result<std::unique_ptr<KvCache>> KvCache::create(CacheOptions options, int num_t
 }
 
 Result<CachePlan> plan_cache(const CacheOptions& options, std::span<const int64_t> lengths) {
-  return plan_cache_with(options, lengths, kRegistered);
+  return plan_cache_with(options, lengths, registered_formats());
 }
 
 }  // namespace kvant

@@ -8,9 +8,9 @@ int64_t first_held_page(const ReadRule& rule, int64_t length) {
   return std::min(page_of(first_visible(rule, length)), num_pages(length));
 }
 
-PageCounts held_pages(const ReadRule& rule, int64_t length) {
-  const int64_t first = first_held_page(rule, length);
-  const int64_t end = num_pages(length);
+PageCounts held_pages(const ReadRule& rule, int64_t length, int64_t end_page) {
+  const int64_t end = std::min(num_pages(length), end_page);
+  const int64_t first = std::min(first_held_page(rule, length), end);
   // Sealed pages are the run from the first that is no sink to the last that the block of the next
   // query reads sealed.
   const int64_t first_sealed = std::max<int64_t>(first, rule.sink_pages);

@@ -61,8 +61,9 @@ struct PageCounts {
   int64_t sealed = 0;
   int64_t exact = 0;
 };
-// Pages of each state that a sequence of `length` tokens holds after a step.
-PageCounts held_pages(const ReadRule& rule, int64_t length);
+// Pages of each state that a sequence of `length` tokens holds after a step; of those before
+// `end_page` only, where it is given.
+PageCounts held_pages(const ReadRule& rule, int64_t length, int64_t end_page = kMaxSequenceTokens);
 
 // Enough pages of each state for a sequence that grows to `length` tokens by steps of at most
 // `step_tokens`: inside a step, pages that it makes and pages that it gives up are live together.

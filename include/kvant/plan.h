@@ -1,0 +1,289 @@
+// Planner: the exact bytes of any model's KV cache, from its configuration alone, before anything
+// runs.
+//
+//   read_model_shape()  config.json, a Hugging Face directory or a GGUF file → ModelShape
+//   shard_model()       ModelShape → what one device of each pipeline stage holds
+//   CachePlanner        ModelShape × format → bytes at any length, by the arithmetic of the pool
+//   plan_model()        all of it: formats × lengths, devices, a workload
+//
+// Sizes are bytes unless a name says otherwise, lengths are tokens. Pages hold 64 tokens, so a
+// cache's size is a staircase; every capacity is found on the staircase itself, never by division.
+// The simplest case is the classical formula: without windows, latents, scales and open pages,
+// bytes = 2 · layers · sequences · tokens · kv_heads · head_dim · bytes per element.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvant/format.h"
+#include "kvant/status.h"
+
+namespace kvant {
+
+// --- What a model keeps between tokens ---
+
+enum class StreamKind : uint8_t {
+  kFull,        // K and V of every token
+  kSliding,     // K and V of the last `window` tokens
+  kChunked,     // K and V of the query's own chunk of `window` tokens
+  kLatent,      // multi-head latent attention: one stream; V is a range of K
+  kCompressed,  // one entry for every `tokens_per_entry` tokens
+  kIndexer,     // keys of a sparse-attention indexer: K only
+  kCross,       // K and V of the encoder's or the image's tokens: as long as the source
+};
+std::string_view stream_kind_name(StreamKind kind);  // "full", "sliding", …
+
+// Rows that a layer appends for its tokens.
+struct CacheStream {
+  StreamKind kind = StreamKind::kFull;
+  int heads = 0;
+  int k_dim = 0;
+  int v_dim = 0;       // 0: nothing beside K is stored
+  int64_t window = 0;  // tokens that a query sees, itself included; 0: all
+  int tokens_per_entry = 1;
+
+  // Values that one entry adds.
+  int64_t entry_elements() const { return int64_t{heads} * (k_dim + v_dim); }
+  // Streams without V, and what a kernel takes whole, stay exact whatever is asked.
+  bool quantizable() const { return v_dim > 0 && tokens_per_entry == 1; }
+  bool operator==(const CacheStream&) const = default;
+};
+
+// What a layer keeps however long the sequence is: state-space, linear-attention and
+// short-convolution layers.
+struct ConstantState {
+  int64_t recurrent_elements = 0;
+  int64_t conv_elements = 0;
+  int heads = 0;  // that tensor parallelism may split; 0: every rank holds all of it
+  int recurrent_bytes = 4, conv_bytes = 2;  // of an element
+  bool is_empty() const { return recurrent_elements == 0 && conv_elements == 0; }
+  bool operator==(const ConstantState&) const = default;
+};
+
+struct ModelLayer {
+  std::vector<CacheStream> streams;  // the first is the one that formats apply to; empty: none
+  ConstantState state;
+  int shares = -1;  // an earlier layer, whose cache this one reads instead of having its own
+  bool operator==(const ModelLayer&) const = default;
+};
+
+struct ModelShape {
+  std::string source;        // the path, or what it was called
+  std::string architecture;  // model_type
+  std::vector<ModelLayer> layers;
+  int num_query_heads = 0;
+  int64_t max_positions = 0;   // 0: the configuration doesn't say
+  int64_t source_tokens = 0;   // of cross attention, where the configuration fixes it
+  int64_t num_parameters = 0;  // 0: not known from what was read
+  uint64_t weight_bytes = 0;   // of the shards or the GGUF's tensors; 0: no weights beside it
+  ModelTraits traits;
+  // What was assumed, derived or can't be seen from the configuration: one sentence each.
+  std::vector<std::string> notes;
+};
+
+// `path`: a directory with config.json, a config.json, or a GGUF file. No weights are read. corrupt
+// or unsupported with file and field for a configuration whose cache can't be known.
+Result<ModelShape> read_model_shape(const std::filesystem::path& path);
+// The same for the text of a config.json; `name` stands for the file in messages.
+Result<ModelShape> parse_model_shape(std::string_view config_json, std::string_view name);
+
+// --- Devices ---
+
+// Ranks: tensor × pipeline × context.
+struct Sharding {
+  int tensor = 1;
+  int pipeline = 1;
+  int context = 1;
+  int64_t devices() const { return int64_t{tensor} * pipeline * context; }
+};
+
+// What every device of one pipeline stage holds: its layers, and of each its share of the heads.
+struct ModelStage {
+  ModelShape shape;
+  int first_layer = 0;
+};
+// One stage per pipeline rank. Layers are spread evenly, earlier stages taking one more where they
+// don't divide; KV heads are split over the tensor ranks, or replicated where there are fewer of
+// them (a note says so). invalid_argument, with the sizes that work, for heads that don't divide.
+Result<std::vector<ModelStage>> shard_model(const ModelShape& shape, const Sharding& sharding);
+
+// --- One format ---
+
+// The formats of every layer, as `--kv` and `--kv-layers` name them; layers that can't take theirs
+// stay exact with a note, or are refused, as resolve_formats() says.
+Result<ResolvedFormats> resolve_model_formats(const ModelShape& shape, std::string_view kv,
+                                              std::string_view kv_layers, bool strict);
+
+struct PlanOptions {
+  int sinks = 64;  // as CacheOptions
+  int exact_window = 0;
+  int context_ranks = 1;      // pages of every sequence are dealt out to so many devices
+  int64_t step_tokens = 512;  // appended at most in one step: prefill chunks
+};
+
+// Sequences that a cache holds at once, all of one length.
+struct SequenceSet {
+  int64_t tokens = 0;
+  int64_t sequences = 1;      // batch × beams
+  int64_t shared_prefix = 0;  // tokens at the start that all of them share; whole pages count
+  int64_t source_tokens = 0;  // of cross attention
+};
+
+// Bytes on one device.
+struct CacheBytes {
+  uint64_t sealed = 0;
+  uint64_t exact = 0;
+  uint64_t state = 0;  // constant state
+  uint64_t ideal = 0;  // the tokens' own K and V in bf16, unpadded: what a perfect bf16 cache holds
+  // What the pool needs so that all may grow to this length: while a page is being sealed its rows
+  // live beside its codes, and one sequence at a time is prefilled in steps.
+  uint64_t needed = 0;
+  uint64_t kv() const { return sealed + exact; }
+};
+
+// Layers that have one stream, state and formats in common.
+struct PlannedGroup {
+  CacheStream stream;
+  FormatPair formats;
+  std::vector<int> layers;
+  bool seals = false;
+  uint64_t sealed_page = 0;  // bytes of 64 entries of all layers and heads of the group
+  uint64_t exact_page = 0;
+  double key_bits = 0, value_bits = 0;  // per element of a page at length
+
+  double bytes_per_token() const {
+    return static_cast<double>(seals ? sealed_page : exact_page) /
+           (double{kPageTokens} * stream.tokens_per_entry);
+  }
+};
+
+// Bits per element: means over K, over V and over both, weighted by what a token adds.
+struct SideBits {
+  double key = 0, value = 0, both = 0;
+};
+
+// The cache of one model in one format.
+class CachePlanner {
+ public:
+  // `formats`: one pair for every layer of the shape. invalid_argument or unsupported for what the
+  // layers can't hold.
+  static Result<CachePlanner> create(const ModelShape& shape, std::span<const FormatPair> formats,
+                                     const PlanOptions& options);
+
+  // exhausted if a number leaves 63 bits.
+  Result<CacheBytes> bytes(const SequenceSet& set) const;
+  // One more token: before any window is full, and after all are.
+  double bytes_per_token() const;
+  double bytes_per_token_long() const;
+  uint64_t state_bytes() const { return state_bytes_; }  // of one sequence
+
+  SideBits nominal_bits() const;  // as formats are named
+  SideBits sealed_bits() const;   // of pages at length, with scales and padding
+  // Bits held per element that a query can see: codes, scales, sinks, open pages. 0: nothing is.
+  Result<double> effective_bits(int64_t tokens, int64_t source_tokens = 0) const;
+
+  // The most that fit into `bytes`, each of set.tokens and sharing set.shared_prefix; 0: not one.
+  Result<int64_t> max_sequences(const SequenceSet& set, uint64_t bytes) const;
+  // The greatest length up to `limit` that set.sequences of them can grow to; 0: not even one
+  // token.
+  Result<int64_t> max_tokens(const SequenceSet& set, uint64_t bytes, int64_t limit) const;
+
+  std::span<const PlannedGroup> groups() const { return groups_; }
+  const PlanOptions& options() const { return options_; }
+
+ private:
+  CachePlanner() = default;
+  SideBits mean_bits(double (*bits)(const PlannedGroup&, Side)) const;
+  Result<bool> fits(const SequenceSet& set, uint64_t bytes) const;
+
+  PlanOptions options_;
+  std::vector<PlannedGroup> groups_;
+  uint64_t state_bytes_ = 0;
+};
+
+// --- All of it: what `kvant plan` prints ---
+
+// One device.
+struct DeviceMemory {
+  uint64_t total = 0;
+  uint64_t workspace = 0;   // of kernels and allocators, whatever the model
+  uint64_t activation = 0;  // of one step
+};
+
+struct LengthSpread {
+  int64_t average = 0;
+  int64_t p95 = 0;
+};
+
+struct Workload {
+  LengthSpread prompt, output;
+  int64_t concurrency = 1;  // requests at once, each of `beams` sequences
+};
+
+struct PlanRequest {
+  std::vector<std::string> formats = {"bf16"};
+  std::string kv_layers;
+  bool strict = false;
+  bool skip_refused = false;  // formats that a layer can't hold become a note, not an error
+  std::vector<int64_t> tokens;
+  int64_t batch = 1;
+  int64_t beams = 1;
+  int64_t shared_prefix = 0;
+  int64_t source_tokens = 0;  // of cross attention; 0: what the model fixes, else as `tokens`
+  PlanOptions options;
+  Sharding sharding;
+  std::optional<DeviceMemory> memory;
+  uint64_t weight_bytes = 0;  // over all devices; needed where `memory` is given
+  std::optional<Workload> workload;
+};
+
+// One format at one length.
+struct PlanRow {
+  std::string format;  // as asked for
+  FormatPair pair;     // that most layers have
+  int64_t tokens = 0;
+  int64_t sequences = 0;      // batch × beams
+  CacheBytes bytes;           // over all devices
+  uint64_t device_bytes = 0;  // K, V and constant state on the fullest device
+  double bytes_per_token = 0;
+  double bytes_per_token_long = 0;
+  SideBits nominal_bits, sealed_bits;
+  double effective_bits = 0;
+  // Where the request gives a device: whether `needed` fits beside the weights on each, how many
+  // sequences of this length do, and how long these may become (limited: by the model itself).
+  std::optional<bool> fits;
+  int64_t spare_bytes = 0;  // of the fullest device; negative: so much is missing
+  int64_t max_sequences = 0;
+  int64_t max_context = 0;
+  bool context_is_models = false;
+};
+
+// A workload in one format.
+struct WorkloadRow {
+  PlanRow average, p95;
+  // Expected gain of capacity over bf16, 1 / (1 − β + β/c) with the cache's share β of weights and
+  // cache in bf16, and its compression c, both for the average request; and the exact ratio of
+  // sequences that fit.
+  double share = 0, compression = 1, expected_gain = 1;
+  std::optional<double> exact_gain;
+};
+
+struct Plan {
+  std::vector<PlanRow> rows;  // formats in the order asked for, lengths inside
+  std::vector<WorkloadRow> workload;
+  std::string first_fit;  // the format of best quality that fits the workload's P95; "": none does
+  std::vector<std::string> notes;
+};
+
+Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request);
+
+// Formats that were measured on real models, best first (KLD to bf16, docs/numerics.md).
+std::span<const std::string_view> formats_by_quality();
+
+}  // namespace kvant
