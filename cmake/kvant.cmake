@@ -20,7 +20,7 @@ endfunction()
 
 # kvant_test(NAME [LONG] [LABEL fast|slow|threads…] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
 # under its own name; `fast` unless said otherwise. A LONG one starts first, so that it doesn't run on alone at the end.
-# KVANT_TEST_DATA is the folder tests/data.
+# KVANT_TEST_DATA is the folder tests/data; KVANT_SANITIZED names the sanitizers, "" for none.
 function(kvant_test name)
   cmake_parse_arguments(TEST "LONG" "" "LABEL;SOURCES;DEPENDS" ${ARGN})
   if(NOT TEST_LABEL)
@@ -28,7 +28,9 @@ function(kvant_test name)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} ${KVANT_GTEST})
-  target_compile_definitions(${name} PRIVATE KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_compile_definitions(${name} PRIVATE
+    KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" KVANT_SANITIZED="${KVANT_SANITIZE}")
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   if(TEST_LONG)
     set_tests_properties(${name} PROPERTIES COST 1000)

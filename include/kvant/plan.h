@@ -163,6 +163,14 @@ struct PlannedGroup {
   }
 };
 
+struct HeldPages {
+  int64_t sealed = 0;
+  int64_t exact = 0;
+};
+struct GroupPages {
+  HeldPages first, further;
+};
+
 // Bits per element: means over K, over V and over both, weighted by what a token adds.
 struct SideBits {
   double key = 0, value = 0, both = 0;
@@ -178,6 +186,9 @@ class CachePlanner {
 
   // exhausted if a number leaves 63 bits.
   Result<CacheBytes> bytes(const SequenceSet& set) const;
+  // The summand of one group: pages that the first sequence holds, and each further one beside what
+  // all share.
+  GroupPages pages(const PlannedGroup& group, const SequenceSet& set) const;
   // One more token: before any window is full, and after all are.
   double bytes_per_token() const;
   double bytes_per_token_long() const;
@@ -282,6 +293,10 @@ struct Plan {
 };
 
 Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request);
+
+// The arithmetic of one row with the model's own numbers in it, group of layers by group of layers,
+// so that it can be redone on paper.
+Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet& set);
 
 // Formats that were measured on real models, best first (KLD to bf16, docs/numerics.md).
 std::span<const std::string_view> formats_by_quality();

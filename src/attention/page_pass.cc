@@ -14,8 +14,7 @@ constexpr size_t kCacheLine = 64;
 // A page as the pass reads it.
 struct PageView {
   int64_t number;
-  std::span<const std::byte> key;
-  std::span<const std::byte> value;
+  PageBytes bytes;
   bool sealed;
   int num_tokens;
 };
@@ -27,7 +26,7 @@ struct PageView {
 // 0.32 (one thread of a Genoa).
 class FetchAhead {
  public:
-  explicit FetchAhead(const PageView& page) : parts_{page.key, page.value} {}
+  explicit FetchAhead(const PageBytes& page) : parts_{page.key, page.value} {}
 
   // A share of what is left.
   void some() { fetch(kSome); }
@@ -57,10 +56,8 @@ class FetchAhead {
 
 PageView view_page(const PassQueries& q, int64_t number) {
   const PageRecord& page = q.block.pages[static_cast<size_t>(number - q.block.first_page)];
-  const PartBytes& parts = page.sealed ? q.layer.sealed : q.layer.exact;
   return {.number = number,
-          .key = {page.record + key_offset(parts, q.kv_head), parts.key},
-          .value = {page.record + value_offset(parts, q.kv_head), parts.value},
+          .bytes = page_bytes(q.layer, q.block, q.kv_head, number),
           .sealed = page.sealed,
           .num_tokens = number == q.block.own_page() ? q.block.num_tokens : kPageTokens};
 }
@@ -85,11 +82,11 @@ void compute_scores(const PassQueries& q, const PageView& page, int num_queries,
   const size_t head = static_cast<size_t>(q.kv_head);
   if (page.sealed && !q.layer.key.codecs.empty()) {
     // The prepared form is of all queries of the pass and can't be cut short.
-    q.layer.key.codecs[head]->scores(page.key.data(), q.prepared, q.num_queries(),
+    q.layer.key.codecs[head]->scores(page.bytes.key.data(), q.prepared, q.num_queries(),
                                      page.number * kPageTokens, scores, kT);
   } else {
     q.kernels.float_key_scores(
-        float_page(q.layer.key, page.key.data(), q.layer.key_dim, page.num_tokens), q.scaled,
+        float_page(q.layer.key, page.bytes.key.data(), q.layer.key_dim, page.num_tokens), q.scaled,
         num_queries, scores, kT);
   }
 }
@@ -111,27 +108,36 @@ void add_values(const PassQueries& q, const PageView& page, int num_queries, con
   const auto stride = static_cast<size_t>(layer.value_dim);
   if (layer.value_from_key) {
     q.kernels.float_value_from_key(
-        float_page(layer.key, page.key.data(), layer.key_dim, page.num_tokens), layer.value_offset,
-        layer.value_dim, p, kT, num_queries, state.acc_exact, stride);
+        float_page(layer.key, page.bytes.key.data(), layer.key_dim, page.num_tokens),
+        layer.value_offset, layer.value_dim, p, kT, num_queries, state.acc_exact, stride);
   } else if (page.sealed && !layer.value.codecs.empty()) {
     layer.value.codecs[static_cast<size_t>(q.kv_head)]->accumulate(
-        page.value.data(), p, kT, num_queries, state.acc_coded, stride);
+        page.bytes.value.data(), p, kT, num_queries, state.acc_coded, stride);
   } else {
     q.kernels.float_value_accumulate(
-        float_page(layer.value, page.value.data(), layer.value_dim, page.num_tokens), p, kT,
+        float_page(layer.value, page.bytes.value.data(), layer.value_dim, page.num_tokens), p, kT,
         num_queries, state.acc_exact, stride);
   }
 }
 
 }  // namespace
 
+PageBytes page_bytes(const LayerFormat& layer, const QueryBlock& block, int kv_head, int64_t page) {
+  const PageRecord& record = block.pages[static_cast<size_t>(page - block.first_page)];
+  const PartBytes& parts = record.sealed ? layer.sealed : layer.exact;
+  return {.key = {record.record + key_offset(parts, kv_head), parts.key},
+          .value = {record.record + value_offset(parts, kv_head), parts.value}};
+}
+
 void pass_over_pages(const PassQueries& q, int64_t first_page, int64_t end_page,
-                     SoftmaxState& state, float* scores, PageObserver* observer) {
+                     const PageBytes& then, SoftmaxState& state, float* scores,
+                     PageObserver* observer) {
   for (int64_t number = first_page; number < end_page; ++number) {
     const int num_queries = rows_that_see(q, number) * q.group;
     if (num_queries == 0) continue;
     const PageView page = view_page(q, number);
-    FetchAhead ahead(view_page(q, std::min(number + 1, q.block.own_page())));
+    FetchAhead ahead(number + 1 < end_page ? page_bytes(q.layer, q.block, q.kv_head, number + 1)
+                                           : then);
     ahead.some();
     compute_scores(q, page, num_queries, scores);
     ahead.some();

@@ -81,8 +81,17 @@ class PageObserver {
   virtual void page_sum(int query, int64_t page, float sum, float max) = 0;
 };
 
-// Adds pages [first_page, end_page) to `state`. `scores` is scratch: [num_queries][64].
+// A page's bytes of one KV head.
+struct PageBytes {
+  std::span<const std::byte> key;
+  std::span<const std::byte> value;
+};
+PageBytes page_bytes(const LayerFormat& layer, const QueryBlock& block, int kv_head, int64_t page);
+
+// Adds pages [first_page, end_page) to `state`. `scores` is scratch: [num_queries][64]. `then`:
+// what this thread will read after the last of them, to be fetched meanwhile; empty: not known.
 void pass_over_pages(const PassQueries& queries, int64_t first_page, int64_t end_page,
-                     SoftmaxState& state, float* scores, PageObserver* observer);
+                     const PageBytes& then, SoftmaxState& state, float* scores,
+                     PageObserver* observer);
 
 }  // namespace kvant

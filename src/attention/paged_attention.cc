@@ -125,9 +125,19 @@ void PagedAttention::prepare_queries(const AttentionCall& call, const Unit& unit
       memory.scaled, unit.num_rows * static_cast<int>(group), memory.prepared);
 }
 
+PagedAttention::PageRange PagedAttention::pages_of(const Unit& unit, int64_t span) {
+  const int64_t number = unit.first_page / kSpanPages + span;
+  return {.first = std::max(unit.first_page, number * kSpanPages),
+          .end = std::min(unit.block->own_page() + 1, (number + 1) * kSpanPages)};
+}
+
+PageBytes PagedAttention::first_bytes(const AttentionCall& call, const Unit& unit, int64_t span) {
+  return page_bytes(call.layer, *unit.block, unit.kv_head, pages_of(unit, span).first);
+}
+
 void PagedAttention::attend_span(const AttentionCall& call, const Unit& unit,
-                                 const UnitMemory& memory, int64_t span, SoftmaxState& state,
-                                 float* scores) {
+                                 const UnitMemory& memory, int64_t span, const PageBytes& then,
+                                 SoftmaxState& state, float* scores) {
   const int group = group_of(call);
   const PassQueries queries{.layer = call.layer,
                             .kernels = kernels_,
@@ -140,12 +150,10 @@ void PagedAttention::attend_span(const AttentionCall& call, const Unit& unit,
                             .num_rows = unit.num_rows,
                             .scaled = memory.scaled,
                             .prepared = memory.prepared};
-  const int64_t first_span = unit.first_page / kSpanPages;
-  const int64_t first = std::max(unit.first_page, (first_span + span) * kSpanPages);
-  const int64_t end = std::min(unit.block->own_page() + 1, (first_span + span + 1) * kSpanPages);
+  const auto [first, end] = pages_of(unit, span);
   state.clear();
   if (call.mass == nullptr) {
-    pass_over_pages(queries, first, end, state, scores, nullptr);
+    pass_over_pages(queries, first, end, then, state, scores, nullptr);
     return;
   }
   const auto num_heads = static_cast<size_t>(call.params.num_query_heads);
@@ -154,7 +162,7 @@ void PagedAttention::attend_span(const AttentionCall& call, const Unit& unit,
   const size_t at = (row * num_heads + static_cast<size_t>(unit.kv_head * group)) * num_pages;
   MassRecorder recorder(call.mass->mass.data() + at, page_max_.data() + at, num_heads, group,
                         num_pages);
-  pass_over_pages(queries, first, end, state, scores, &recorder);
+  pass_over_pages(queries, first, end, then, state, scores, &recorder);
 }
 
 void PagedAttention::write_output(const AttentionCall& call, const Unit& unit,
@@ -207,7 +215,12 @@ void PagedAttention::run_split(const AttentionCall& call, size_t memory_floats, 
     const Unit& unit = units_[spans_[i].first];
     const UnitMemory memory = unit_memory(call, unit, memory_.data() + unit.memory);
     SoftmaxState state = state_of(unit, memory, spans_[i].second);
-    attend_span(call, unit, memory, spans_[i].second, state,
+    // Threads take spans in turn, so this one's next is as many further on as there are threads.
+    const size_t next = i + static_cast<size_t>(threads_.num_threads());
+    const PageBytes then = next < spans_.size() ? first_bytes(call, units_[spans_[next].first],
+                                                              int64_t{spans_[next].second})
+                                                : PageBytes{};
+    attend_span(call, unit, memory, spans_[i].second, then, state,
                 scores_.data() + static_cast<size_t>(worker) * num_scores);
   });
   for_all_units([&](size_t u, int) {
@@ -236,10 +249,10 @@ void PagedAttention::run_in_turn(const AttentionCall& call, size_t num_scores) {
                                          call.layer.value_dim, coded);
     float* scores = scores_.data() + static_cast<size_t>(worker) * num_scores;
     prepare_queries(call, unit, memory);
-    attend_span(call, unit, memory, 0, total, scores);
-    for (int64_t s = 1; s < unit.num_spans; ++s) {
-      attend_span(call, unit, memory, s, part, scores);
-      total.merge(part, kernels_);
+    for (int64_t s = 0; s < unit.num_spans; ++s) {
+      const PageBytes then = s + 1 < unit.num_spans ? first_bytes(call, unit, s + 1) : PageBytes{};
+      attend_span(call, unit, memory, s, then, s == 0 ? total : part, scores);
+      if (s > 0) total.merge(part, kernels_);
     }
     write_output(call, unit, total);
   });

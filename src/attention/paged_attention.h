@@ -75,8 +75,14 @@ class PagedAttention {
   size_t unit_floats(const AttentionCall& call, const Unit& unit, int64_t num_states) const;
   UnitMemory unit_memory(const AttentionCall& call, const Unit& unit, float* memory) const;
   void prepare_queries(const AttentionCall& call, const Unit& unit, const UnitMemory& memory) const;
+  // Pages of a span: [first, end).
+  struct PageRange {
+    int64_t first, end;
+  };
+  static PageRange pages_of(const Unit& unit, int64_t span);
+  static PageBytes first_bytes(const AttentionCall& call, const Unit& unit, int64_t span);
   void attend_span(const AttentionCall& call, const Unit& unit, const UnitMemory& memory,
-                   int64_t span, SoftmaxState& state, float* scores);
+                   int64_t span, const PageBytes& then, SoftmaxState& state, float* scores);
   void write_output(const AttentionCall& call, const Unit& unit, SoftmaxState& state) const;
   void run_split(const AttentionCall& call, size_t memory_floats, size_t num_scores);
   void run_in_turn(const AttentionCall& call, size_t num_scores);

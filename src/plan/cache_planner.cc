@@ -174,6 +174,16 @@ Result<CachePlanner> CachePlanner::create(const ModelShape& shape,
   return planner;
 }
 
+GroupPages CachePlanner::pages(const PlannedGroup& group, const SequenceSet& set) const {
+  const ReadRule rule = rule_of(group, options_);
+  const int64_t length = entries(group.stream, set);
+  const int64_t prefix = shared_pages(group.stream, set);
+  const PageCounts all = deal(held_pages(rule, length), options_.context_ranks);
+  const PageCounts shared = deal(held_pages(rule, length, prefix), options_.context_ranks);
+  return {.first = {all.sealed, all.exact},
+          .further = {all.sealed - shared.sealed, all.exact - shared.exact}};
+}
+
 Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
   KVANT_TRY(check_set(set));
   const Wide others = wide(set.sequences - 1);  // beside the one that holds what all share
@@ -183,12 +193,12 @@ Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
     const int64_t length = entries(group.stream, set);
     const int64_t prefix = shared_pages(group.stream, set);
     const int ranks = options_.context_ranks;
-    const PageCounts all = deal(held_pages(rule, length), ranks);
-    const PageCounts shared = deal(held_pages(rule, length, prefix), ranks);
-    sealed += (wide(all.sealed) + others * wide(all.sealed - shared.sealed)) * group.sealed_page;
-    exact += (wide(all.exact) + others * wide(all.exact - shared.exact)) * group.exact_page;
+    const GroupPages held = pages(group, set);
+    sealed += (wide(held.first.sealed) + others * wide(held.further.sealed)) * group.sealed_page;
+    exact += (wide(held.first.exact) + others * wide(held.further.exact)) * group.exact_page;
 
     // Of a window, what is shared slides out of it: nothing is counted on.
+    const PageCounts shared = deal(held_pages(rule, length, prefix), ranks);
     const Wide saved = rule.window == 0 ? others * page_bytes(group, shared) : 0;
     const Wide one = page_bytes(group, deal(peak_pages(rule, length, 1), ranks));
     const Wide filling =

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "cache_world.h"
+#include "formats/tested_formats.h"
 
 namespace kvant::test {
 namespace {
@@ -34,16 +35,6 @@ FormatLayer layer_of(const FormatInfo& info, int heads, int dim) {
 }
 
 std::string parameter_name(const testing::TestParamInfo<std::string>& info) { return info.param; }
-// All formats. Sanitized builds, ten times slower, take one of each layout, and of the rotated ones
-// those of 4 bits: the others have the same bytes and read path, or the same rotation around them.
-std::vector<std::string> registry() {
-  std::vector<std::string> names;
-  for (const FormatInfo& info : all_formats()) {
-    const bool is_alike = info.layout != info.name || (info.rotated && info.nominal_bits != 4);
-    if (*KVANT_SANITIZED == 0 || !is_alike) names.push_back(info.name);
-  }
-  return names;
-}
 
 class EveryFormat : public testing::TestWithParam<std::string> {
  protected:
@@ -55,7 +46,8 @@ class EveryFormat : public testing::TestWithParam<std::string> {
     return layer;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Registry, EveryFormat, testing::ValuesIn(registry()), parameter_name);
+INSTANTIATE_TEST_SUITE_P(Registry, EveryFormat, testing::ValuesIn(tested_formats()),
+                         parameter_name);
 
 // E6. One call of everything on one thread; 64 at a time and then one by one on two; 128 at a time
 // in a batch of nine sequences of other lengths on five.

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "kvant/format.h"
+#include "formats/tested_formats.h"
 #include "model_harness.h"
 #include "random_model.h"
 
@@ -23,12 +23,6 @@ std::vector<int32_t> tokens(size_t n, uint64_t seed) {
 const RandomModel& wide() {
   static const RandomModel model({.layers = 1});
   return model;
-}
-
-std::vector<std::string> formats() {
-  std::vector<std::string> out;
-  for (const FormatInfo& format : all_formats()) out.push_back(format.name);
-  return out;
 }
 
 class DecoderBits : public ::testing::TestWithParam<std::string> {
@@ -83,7 +77,7 @@ TEST_P(DecoderBits, AnyChunksGiveTheSameWhenInvariant) {
 }
 
 std::string test_name(const ::testing::TestParamInfo<std::string>& info) { return info.param; }
-INSTANTIATE_TEST_SUITE_P(Formats, DecoderBits, ::testing::ValuesIn(formats()), test_name);
+INSTANTIATE_TEST_SUITE_P(Formats, DecoderBits, ::testing::ValuesIn(tested_formats()), test_name);
 
 // Longer than the widest chunks, for formats unlike one another.
 class LongPromptBits : public DecoderBits {};

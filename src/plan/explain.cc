@@ -1,0 +1,107 @@
+// explain_bytes: a row of the plan as a calculation.
+#include <fmt/format.h>
+
+#include "cache/read_rule.h"
+#include "kvant/plan.h"
+
+namespace kvant {
+namespace {
+
+// "0-4, 6, 8-9".
+std::string layer_list(const std::vector<int>& layers) {
+  std::string out;
+  for (size_t i = 0; i < layers.size();) {
+    size_t last = i;
+    while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
+    if (!out.empty()) out += ", ";
+    out += last > i ? fmt::format("{}-{}", layers[i], layers[last]) : fmt::to_string(layers[i]);
+    i = last + 1;
+  }
+  return out;
+}
+
+std::string describe(const CacheStream& stream) {
+  std::string out(stream_kind_name(stream.kind));
+  if (stream.window > 0) out += fmt::format(", window {}", stream.window);
+  if (stream.tokens_per_entry > 1)
+    out += fmt::format(", one entry for {} tokens", stream.tokens_per_entry);
+  out += fmt::format("; {} head{} × ", stream.heads, stream.heads == 1 ? "" : "s");
+  out += stream.v_dim > 0 ? fmt::format("(K {} + V {})", stream.k_dim, stream.v_dim)
+                          : fmt::format("{} channels, stored once", stream.k_dim);
+  return out;
+}
+
+// "3 sealed × 4,096 + 1 exact × 16,384".
+std::string page_sum(const PlannedGroup& group, const HeldPages& pages) {
+  if (!group.seals) return fmt::format("{} exact × {}", pages.exact, group.exact_page);
+  return fmt::format("{} sealed × {} + {} exact × {}", pages.sealed, group.sealed_page, pages.exact,
+                     group.exact_page);
+}
+
+uint64_t bytes_of(const PlannedGroup& group, const HeldPages& pages) {
+  return static_cast<uint64_t>(pages.sealed) * group.sealed_page +
+         static_cast<uint64_t>(pages.exact) * group.exact_page;
+}
+
+std::string explain_group(const CachePlanner& planner, const PlannedGroup& group,
+                          const SequenceSet& set) {
+  const size_t layers = group.layers.size();
+  const GroupPages pages = planner.pages(group, set);
+  std::string out = fmt::format("  {} layer{} ({}): {}\n", layers, layers == 1 ? "" : "s",
+                                layer_list(group.layers), describe(group.stream));
+  out += fmt::format("    a token adds {} × {} = {} values; a page holds {}{}\n", layers,
+                     group.stream.entry_elements(),
+                     static_cast<int64_t>(layers) * group.stream.entry_elements(), kPageTokens,
+                     group.stream.tokens_per_entry > 1 ? " entries" : " tokens");
+  out += fmt::format("    exact page {} bytes", group.exact_page);
+  if (group.seals) {
+    out += fmt::format("; sealed page in {}: {} bytes, {:.2f} bits a K value", group.formats.name(),
+                       group.sealed_page, group.key_bits);
+    if (group.stream.v_dim > 0) out += fmt::format(", {:.2f} a V value", group.value_bits);
+  }
+  out += fmt::format("\n    a sequence: {} = {} bytes\n", page_sum(group, pages.first),
+                     bytes_of(group, pages.first));
+  if (set.sequences > 1 && set.shared_prefix > 0) {
+    out += fmt::format("    each further one, beside the shared prefix: {} = {} bytes\n",
+                       page_sum(group, pages.further), bytes_of(group, pages.further));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet& set) {
+  KVANT_ASSIGN(const CacheBytes bytes, planner.bytes(set));
+  std::string out = fmt::format("{} sequence{} of {} tokens\n", set.sequences,
+                                set.sequences == 1 ? "" : "s", set.tokens);
+  uint64_t first = 0, further = 0;
+  for (const PlannedGroup& group : planner.groups()) {
+    out += explain_group(planner, group, set);
+    const GroupPages pages = planner.pages(group, set);
+    first += bytes_of(group, pages.first);
+    further += bytes_of(group, pages.further);
+  }
+  if (planner.state_bytes() > 0) {
+    out += fmt::format("  constant state: {} bytes a sequence, whatever its length\n",
+                       planner.state_bytes());
+  }
+  out += fmt::format("  K and V: {}", first);
+  if (set.sequences > 1) out += fmt::format(" + {} × {}", set.sequences - 1, further);
+  out += fmt::format(" = {} bytes", bytes.kv());
+  if (bytes.state > 0) {
+    out += fmt::format("; state {} × {} = {} bytes", set.sequences, planner.state_bytes(),
+                       bytes.state);
+  }
+  out += fmt::format("\n  the same values in bf16, unpadded: {} bytes", bytes.ideal);
+  if (bytes.ideal > 0) {
+    out += fmt::format("; effective bits = 16 × {} / {} = {:.2f}", bytes.kv(), bytes.ideal,
+                       16 * static_cast<double>(bytes.kv()) / static_cast<double>(bytes.ideal));
+  }
+  out += fmt::format(
+      "\n  to grow to this length the pool needs {} bytes: a page's rows live beside its codes "
+      "while it is sealed, and one prompt at a time is read in steps of {} tokens\n",
+      bytes.needed, planner.options().step_tokens);
+  return out;
+}
+
+}  // namespace kvant
