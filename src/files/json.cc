@@ -1,5 +1,8 @@
 #include "files/json.h"
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -61,6 +64,33 @@ std::optional<std::string> to_string(const json& value) {
   return value.get<std::string>();
 }
 
+bool is_word_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+// Python's words for what no number is, outside of strings, as strings.
+std::string quote_python_words(std::string_view text) {
+  constexpr std::array<std::string_view, 3> kWords = {"NaN", "-Infinity", "Infinity"};
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string && c == '\\' && i + 1 < text.size()) {
+      out += c;
+      out += text[++i];
+      continue;
+    }
+    if (c == '"') in_string = !in_string;
+    const auto starts = [&](std::string_view word) { return text.substr(i).starts_with(word); };
+    const auto word = std::find_if(kWords.begin(), kWords.end(), starts);
+    if (in_string || word == kWords.end() || (i > 0 && is_word_part(text[i - 1]))) {
+      out += c;
+      continue;
+    }
+    out += '"' + std::string(*word) + '"';
+    i += word->size() - 1;
+  }
+  return out;
+}
+
 Status wrong(const std::string& where, const json& value, std::string_view wanted) {
   return corrupt(where + ": " + shown(value) + ", wanted " + std::string(wanted));
 }
@@ -98,6 +128,20 @@ std::string JsonObject::where(std::string_view key) const { return prefix_ + std
 
 bool JsonObject::has(std::string_view key) const { return find(node_, key) != nullptr; }
 
+bool JsonObject::is_null(std::string_view key) const {
+  return !has(key) && as_json(node_).contains(key);
+}
+
+bool JsonObject::is_string(std::string_view key) const {
+  const json* value = find(node_, key);
+  return value != nullptr && value->is_string();
+}
+
+bool JsonObject::is_list(std::string_view key) const {
+  const json* value = find(node_, key);
+  return value != nullptr && value->is_array();
+}
+
 std::vector<std::string> JsonObject::keys() const {
   std::vector<std::string> out;
   for (const auto& [key, value] : as_json(node_).items()) out.push_back(key);
@@ -133,6 +177,18 @@ Result<std::optional<JsonObject>> JsonObject::object(std::string_view key) const
   return std::optional(JsonObject(value, where(key) + "."));
 }
 
+Result<std::optional<std::vector<JsonObject>>> JsonObject::objects(std::string_view key) const {
+  const json* value = find(node_, key);
+  if (value == nullptr) return std::optional<std::vector<JsonObject>>();
+  if (!value->is_array()) return wrong(where(key), *value, "a list of objects");
+  std::vector<JsonObject> out;
+  for (const json& element : *value) {
+    if (!element.is_object()) return wrong(where(key), element, "an object");
+    out.push_back(JsonObject(&element, where(key) + "[" + std::to_string(out.size()) + "]."));
+  }
+  return std::optional(std::move(out));
+}
+
 JsonDocument::JsonDocument(std::unique_ptr<Tree> tree, std::string name)
     : tree_(std::move(tree)), name_(std::move(name)) {}
 JsonDocument::JsonDocument(JsonDocument&&) noexcept = default;
@@ -154,6 +210,9 @@ Result<JsonDocument> JsonDocument::parse(std::string_view text, std::string_view
   };
   auto tree = std::make_unique<Tree>();
   tree->root = json::parse(text.begin(), text.end(), limit_depth, /*allow_exceptions=*/false);
+  if (tree->root.is_discarded() && !too_deep) {
+    tree->root = json::parse(quote_python_words(text), limit_depth, /*allow_exceptions=*/false);
+  }
   if (too_deep) {
     return corrupt(file + ": nested more than " + std::to_string(kMaxDepth) + " levels deep");
   }

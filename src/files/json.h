@@ -3,7 +3,8 @@
 // for the small ones.
 //
 // A field that is absent or null gives nothing; a field of another type is an error that names file
-// and field. Nesting is limited, and no exception leaves this file.
+// and field. Nesting is limited, and no exception leaves this file. NaN and Infinity, which Python
+// writes and JSON doesn't have, are values that are no number: only who asks for them complains.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,10 @@ class JsonObject {
  public:
   // True if the field is there and not null.
   bool has(std::string_view key) const;
+  // True if the field is there and null.
+  bool is_null(std::string_view key) const;
+  bool is_string(std::string_view key) const;
+  bool is_list(std::string_view key) const;
   std::vector<std::string> keys() const;
 
   // Integers may be written as 1e3 or 16.0, never as "16".
@@ -34,6 +39,7 @@ class JsonObject {
   Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
   Result<std::optional<std::vector<double>>> numbers(std::string_view key) const;
   Result<std::optional<std::vector<std::string>>> strings(std::string_view key) const;
+  Result<std::optional<std::vector<JsonObject>>> objects(std::string_view key) const;
 
   // "model/config.json: rope_scaling.factor": how messages about a field begin.
   std::string where(std::string_view key) const;

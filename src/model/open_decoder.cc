@@ -2,7 +2,7 @@
 
 #include "files/json.h"
 #include "files/safetensors.h"
-#include "model/declared_kv.h"
+#include "plan/declared_kv.h"
 #include "model/families.h"
 
 namespace kvant {

@@ -1,4 +1,4 @@
-#include "model/declared_kv.h"
+#include "plan/declared_kv.h"
 
 #include <array>
 #include <optional>
@@ -42,14 +42,17 @@ Result<const FormatInfo*> read_scheme(const JsonObject& scheme) {
 
 }  // namespace
 
+Result<const FormatInfo*> read_declared_kv(const JsonObject& config) {
+  KVANT_ASSIGN(const std::optional<JsonObject> quantization, config.object("quantization_config"));
+  if (!quantization) return nullptr;
+  KVANT_ASSIGN(const std::optional<JsonObject> scheme, quantization->object("kv_cache_scheme"));
+  return scheme ? read_scheme(*scheme) : read_algorithm(*quantization);
+}
+
 Result<const FormatInfo*> read_declared_kv(const JsonObject& config,
                                            const std::filesystem::path& directory) {
-  KVANT_ASSIGN(const std::optional<JsonObject> quantization, config.object("quantization_config"));
-  if (quantization) {
-    KVANT_ASSIGN(const std::optional<JsonObject> scheme, quantization->object("kv_cache_scheme"));
-    if (scheme) return read_scheme(*scheme);
-    if (quantization->has("kv_cache_quant_algo")) return read_algorithm(*quantization);
-  }
+  KVANT_ASSIGN(const FormatInfo* inside, read_declared_kv(config));
+  if (inside != nullptr) return inside;
   const std::filesystem::path beside = directory / "hf_quant_config.json";
   std::error_code ignored;
   if (!std::filesystem::exists(beside, ignored)) return nullptr;

@@ -1,0 +1,125 @@
+// ModelShape from files: which object of a configuration is the decoder, which architecture reads
+// it, and what all of them have in common.
+#include <array>
+#include <filesystem>
+
+#include "files/json.h"
+#include "files/mapped_file.h"
+#include "kvant/plan.h"
+#include "plan/architectures.h"
+#include "plan/config_reader.h"
+#include "plan/declared_kv.h"
+#include "plan/positions.h"
+#include "plan/weight_files.h"
+
+namespace kvant {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where wrappers keep their decoder's configuration.
+constexpr std::array<std::string_view, 5> kDecoders = {
+    "text_config", "language_config", "llm_config", "thinker_config", "talker_config"};
+
+struct Decoder {
+  JsonObject config;
+  Place place = Place::kTop;
+};
+
+Result<Decoder> find_decoder(const JsonObject& root) {
+  Decoder decoder{root};
+  for (int depth = 0; depth < 3; ++depth) {
+    bool found = false;
+    for (const std::string_view key : kDecoders) {
+      KVANT_ASSIGN(const std::optional<JsonObject> inner, decoder.config.object(key));
+      if (!inner) continue;
+      decoder = {*inner, Place::kWrapped};
+      found = true;
+      break;
+    }
+    if (!found) break;
+  }
+  return decoder;
+}
+
+// model_type, or of one that isn't given the class in architectures.
+struct TypeName {
+  std::string name;
+  const Architecture* architecture = nullptr;
+};
+
+Result<TypeName> type_of(const JsonObject& config) {
+  TypeName type;
+  KVANT_ASSIGN(const std::optional<std::string> model_type, config.string("model_type"));
+  if (model_type) {
+    type.name = *model_type;
+    type.architecture = find_architecture(type.name);
+    return type;
+  }
+  KVANT_ASSIGN(const auto classes, config.strings("architectures"));
+  if (!classes || classes->empty()) return type;
+  type.name = classes->front();
+  type.architecture = find_architecture_of_class(type.name);
+  if (type.architecture != nullptr) type.name = type.architecture->model_type;
+  return type;
+}
+
+// Models that say by a field of their own whether they normalise q and k.
+Result<bool> normalises_q_and_k(const ConfigReader& config) {
+  bool normed = config.defaults().qk_norm;
+  for (const char* name : {"use_qk_norm", "qk_norm", "qk_layernorm", "use_qk_layernorm"}) {
+    KVANT_ASSIGN(const bool said, config.boolean(name, normed));
+    normed = normed || said;
+  }
+  return normed;
+}
+
+}  // namespace
+
+Result<ModelShape> shape_of_config(const JsonObject& root) {
+  KVANT_ASSIGN(const Decoder decoder, find_decoder(root));
+  KVANT_ASSIGN(TypeName type, type_of(decoder.config));
+  if (type.name.empty()) {
+    KVANT_ASSIGN(type, type_of(root));
+  }
+  const bool known = type.architecture != nullptr;
+  ModelShape shape;
+  shape.architecture = type.name.empty() ? "unknown" : type.name;
+  ConfigReader reader(decoder.config, root, known ? *type.architecture : unknown_architecture(),
+                      shape);
+  reader.set_place(decoder.place);
+  KVANT_ASSIGN(const bool normed, normalises_q_and_k(reader));
+  shape.traits.qk_norm = normed;
+  KVANT_TRY((known ? *type.architecture : unknown_architecture()).read(reader, shape));
+  KVANT_ASSIGN(shape.max_positions, read_max_positions(reader));
+  KVANT_ASSIGN(shape.traits.declared, read_declared_kv(root));
+  if (shape.traits.declared == nullptr && decoder.place == Place::kWrapped) {
+    KVANT_ASSIGN(shape.traits.declared, read_declared_kv(decoder.config));
+  }
+  return shape;
+}
+
+Result<ModelShape> parse_model_shape(std::string_view config_json, std::string_view name) {
+  KVANT_ASSIGN(const JsonDocument document, JsonDocument::parse(config_json, name));
+  KVANT_ASSIGN(ModelShape shape, shape_of_config(document.root()));
+  shape.source = name;
+  return shape;
+}
+
+Result<ModelShape> read_model_shape(const fs::path& path) {
+  std::error_code ignored;
+  const bool is_directory = fs::is_directory(path, ignored);
+  const fs::path file = is_directory ? path / "config.json" : path;
+  KVANT_ASSIGN(const JsonDocument document, JsonDocument::open(file));
+  KVANT_ASSIGN(ModelShape shape, shape_of_config(document.root()));
+  shape.source = path.string();
+  if (shape.traits.declared == nullptr) {
+    KVANT_ASSIGN(shape.traits.declared, read_declared_kv(document.root(), file.parent_path()));
+  }
+  if (is_directory) {
+    KVANT_ASSIGN(shape.weight_bytes, weight_bytes_of_directory(path, shape.notes));
+  }
+  return shape;
+}
+
+}  // namespace kvant

@@ -1,0 +1,151 @@
+// All configurations of tests/data/configs: each gives an answer or a refusal, and what is answered
+// is what expected.json has from the models' own code.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "shapes.h"
+
+namespace kvant {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kConfigs = fs::path(KVANT_TEST_DATA) / "configs";
+
+std::vector<fs::path> config_files() {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(kConfigs)) {
+    if (entry.path().extension() == ".json" && entry.path().filename() != "expected.json")
+      files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string described(const CacheStream& stream) {
+  std::string text(stream_kind_name(stream.kind));
+  text += " " + std::to_string(stream.heads) + "x" + std::to_string(stream.k_dim) + "+" +
+          std::to_string(stream.v_dim);
+  if (stream.window > 0) text += " window " + std::to_string(stream.window);
+  if (stream.tokens_per_entry != 1) text += " per " + std::to_string(stream.tokens_per_entry);
+  return text;
+}
+
+std::string described(const ModelLayer& layer) {
+  if (layer.shares >= 0) return "shares " + std::to_string(layer.shares);
+  std::set<std::string> parts;
+  for (const CacheStream& stream : layer.streams) parts.insert(described(stream));
+  if (!layer.state.is_empty()) {
+    parts.insert("state " + std::to_string(layer.state.recurrent_elements) + " of " +
+                 std::to_string(layer.state.recurrent_bytes) + " conv " +
+                 std::to_string(layer.state.conv_elements));
+  }
+  std::string text;
+  for (const std::string& part : parts) text += part + "; ";
+  return text;
+}
+
+StreamKind kind_of(const std::string& name) {
+  for (int k = 0; k <= static_cast<int>(StreamKind::kCross); ++k) {
+    if (stream_kind_name(static_cast<StreamKind>(k)) == name) return static_cast<StreamKind>(k);
+  }
+  ADD_FAILURE() << "kind " << name;
+  return StreamKind::kFull;
+}
+
+// What a group of expected.json adds to one of its layers; `owner` is the last layer before it with
+// a cache of its own.
+void add_group(const json& group, int owner, ModelLayer& layer) {
+  const std::string kind = group.at("kind");
+  if (kind == "none") return;
+  if (kind == "shared") {
+    layer.shares = group.at("shares");  // −1: the last layer before it that has a cache
+    if (layer.shares < 0) layer.shares = owner;
+    return;
+  }
+  if (kind == "ssm" || kind == "linear" || kind == "conv" || kind == "recurrent") {
+    layer.state.recurrent_elements = group.value("recurrent", int64_t{0});
+    layer.state.conv_elements = group.value("conv", int64_t{0});
+    layer.state.recurrent_bytes = group.value("recurrent_dtype", "float32") == "float32" ? 4 : 2;
+    return;
+  }
+  CacheStream stream{.kind = kind_of(kind),
+                     .heads = group.at("kv_heads"),
+                     .k_dim = group.at("k_dim"),
+                     .v_dim = group.at("v_dim"),
+                     .window = group.value("window", int64_t{0}),
+                     .tokens_per_entry = group.value("tokens_per_entry", 1)};
+  if (stream.kind == StreamKind::kLatent && stream.window > 0) stream.kind = StreamKind::kSliding;
+  layer.streams.push_back(stream);
+  layer.state.recurrent_elements += group.value("buffer", int64_t{0});
+  if (group.contains("indexer")) {
+    layer.streams.push_back({.kind = StreamKind::kIndexer,
+                             .heads = 1,
+                             .k_dim = group.at("indexer").at("dim"),
+                             .tokens_per_entry = stream.tokens_per_entry});
+  }
+}
+
+std::map<int, ModelLayer> expected_layers(const json& expected) {
+  std::map<int, ModelLayer> layers;
+  for (const json& group : expected.at("layers")) {
+    const std::vector<int> members = group.at("layers");
+    for (const int layer : members) {
+      int owner = layer - 1;
+      while (std::find(members.begin(), members.end(), owner) != members.end()) --owner;
+      add_group(group, owner, layers[layer]);
+    }
+  }
+  return layers;
+}
+
+TEST(AllConfigs, GiveAnAnswerOrARefusal) {
+  const std::vector<fs::path> files = config_files();
+  ASSERT_EQ(files.size(), 102u);
+  for (const fs::path& file : files) {
+    const Result<ModelShape> shape = read_model_shape(file);
+    if (!shape.ok()) {
+      ADD_FAILURE() << shape.status().message();
+      continue;
+    }
+    EXPECT_FALSE(shape->layers.empty()) << file;
+    EXPECT_THAT(notes_of(*shape), Not(::testing::HasSubstr("isn't known"))) << file;
+    EXPECT_TRUE(planner_of(*shape, "bf16").ok()) << file;
+    EXPECT_TRUE(planner_of(*shape, "int4").ok()) << file;
+  }
+}
+
+TEST(AllConfigs, AreWhatTheModelsOwnCodeCaches) {
+  std::ifstream in(kConfigs / "expected.json");
+  if (!in)
+    GTEST_SKIP() << kConfigs / "expected.json"
+                 << " is missing";
+  const json expected = json::parse(in);
+  EXPECT_EQ(expected.size(), 102u);
+  for (const auto& [name, answer] : expected.items()) {
+    const Result<ModelShape> shape = read_model_shape(kConfigs / name);
+    if (!shape.ok()) {
+      ADD_FAILURE() << shape.status().message();
+      continue;
+    }
+    std::map<int, ModelLayer> layers = expected_layers(answer);
+    std::string differences;
+    for (size_t i = 0; i < shape->layers.size(); ++i) {
+      const std::string got = described(shape->layers[i]);
+      const std::string want = described(layers[static_cast<int>(i)]);
+      if (got != want && differences.size() < 400)
+        differences += "  layer " + std::to_string(i) + ": " + got + "wanted " + want + "\n";
+    }
+    EXPECT_EQ(differences, "") << name;
+    EXPECT_EQ(layers.size(), shape->layers.size()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace kvant
