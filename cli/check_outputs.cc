@@ -29,7 +29,8 @@ std::vector<NamedFile> outputs_of(const Settings& s) {
 std::vector<NamedFile> inputs_of(const Command& command, const Invocation& in) {
   const Settings& s = in.settings;
   std::vector<NamedFile> files;
-  if (command.positional == "MODEL") files.push_back({command.positional, in.model});
+  if (command.positional.find("MODEL") != command.positional.npos)
+    files.push_back({"MODEL", in.model});
   const std::string_view text = s.is_given("text-file") ? "--text-file" : "--text";
   for (const auto& [option, path] : {NamedFile{text, s.text_file},
                                      {"--prompt-file", s.prompt_file},

@@ -16,6 +16,21 @@ namespace kvant::cli {
 std::span<const Command> all_commands() {
   using G = OptionGroup;
   static const Command kCommands[] = {
+      {"plan",
+       "Plan",
+       "[MODEL]",
+       "the exact bytes of a model's cache, before anything runs",
+       "From a config.json, a directory or a GGUF file (- reads a config.json from the standard "
+       "input): bytes per token and at every length, format by format, layer by layer, counted as "
+       "the cache's pool counts them. With a device: what fits beside the weights. With a "
+       "workload: which format is the first that carries it. Effective bits are all bytes held, "
+       "with scales, exact pages and padding, per element of K and V.",
+       "kvant plan config.json --tokens 8k,128k --kv bf16,int8,int4 --explain\n"
+       "kvant plan ./Llama-3.1-8B --device-memory 24G --workspace 1G --prompt 2k:8k --output "
+       "300:1k --concurrency 16\n"
+       "curl -s URL/config.json | kvant plan - --tokens 32k --tp 8 --json",
+       {G::kPlan, G::kDevice, G::kWorkload, G::kPlanOutput, G::kCache, G::kJson, G::kCsv},
+       run_plan},
       {"compare",
        "Measure",
        "MODEL",

@@ -254,6 +254,10 @@ struct PlanRequest {
   std::optional<Workload> workload;
 };
 
+// So many requests of this length, as the request describes them.
+SequenceSet sequences_of(const ModelShape& shape, const PlanRequest& request, int64_t tokens,
+                         int64_t requests);
+
 // One format at one length.
 struct PlanRow {
   std::string format;  // as asked for

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -16,6 +17,7 @@ using F = TextForm;
 
 constexpr std::string_view kSweep = "bf16,int8,k8v4,int4,int3,int2,fp8,kivi4,kivi2";
 constexpr double kManyTokens = 1 << 24;
+constexpr double kManySequences = 1LL << 40;
 
 // clang-format off
 const OptionSpec kSpecs[] = {
@@ -82,15 +84,37 @@ const OptionSpec kSpecs[] = {
   {G::kBench, "repeats", "N", "21", "rounds; the median is printed", &S::repeats, 3, 100000},
   {G::kBench, "no-peers", "", "", "leave out ggml's own attention", &S::no_peers},
 
+  {G::kPlan, "tokens", "N,N", "4k,32k,128k", "lengths of a sequence, by comma; k is 1024", &S::token_counts, 0, 0, 0, F::kCounts},
+  {G::kPlan, "batch", "N", "1", "sequences at once", &S::batch, 1, kManySequences},
+  {G::kPlan, "beams", "N", "1", "beams or samples of each, every one with a cache of its own beside the shared prefix", &S::beams, 1, kManySequences},
+  {G::kPlan, "kv", "A,B,C", "bf16,int8,k8v4,int4,int3,int2", "the formats to plan, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
+  {G::kPlan, "all-formats", "", "", "plan every format of the registry that the model's heads can take", &S::all_formats},
+  {G::kPlan, "shared-prefix", "N", "", "tokens at the start that all sequences share: whole pages of them are held once", &S::shared_prefix, 0, kManySequences},
+  {G::kPlan, "source-tokens", "N", "", "tokens of the encoder's or the images' side, for models with cross attention (default: what the model fixes, else the length itself)", &S::source_tokens, 1, kManySequences},
+  {G::kPlan, "tp", "N", "1", "tensor parallelism: KV heads are split over so many devices", &S::tensor_ranks, 1, 65536},
+  {G::kPlan, "pp", "N", "1", "pipeline parallelism: layers are split", &S::pipeline_ranks, 1, 65536},
+  {G::kPlan, "cp", "N", "1", "context parallelism: pages of every sequence are dealt out", &S::context_ranks, 1, 65536},
+  {G::kDevice, "device-memory", "SIZE", "", "memory of one device, such as 24G (2^30) or 24GB (10^9): adds what fits", &S::device_memory, 0, 0, 0, F::kSize},
+  {G::kDevice, "weights-dtype", "TYPE", "", "how weights are stored: f32, bf16, f16, fp8, int8, q8_0, int4, q4_0 (default: as the files beside the configuration, else bf16)", &S::weights_dtype, 0, 0, 0, F::kFilled},
+  {G::kDevice, "parameters", "N", "", "parameters, such as 7.6B, where the configuration doesn't tell", &S::parameters, 0, 0, 0, F::kFilled},
+  {G::kDevice, "workspace", "SIZE", "0", "memory that kernels and allocator take", &S::workspace, 0, 0, 0, F::kSize},
+  {G::kDevice, "activation", "SIZE", "0", "memory that a step's activations take", &S::activation, 0, 0, 0, F::kSize},
+  {G::kWorkload, "prompt", "AVG:P95", "", "tokens of a prompt: average and 95th percentile", &S::prompt_spread, 0, 0, 0, F::kSpread},
+  {G::kWorkload, "output", "AVG:P95", "", "tokens of an answer, likewise", &S::output_spread, 0, 0, 0, F::kSpread},
+  {G::kWorkload, "concurrency", "N", "1", "requests at once", &S::concurrency, 1, kManySequences},
+  {G::kPlanOutput, "explain", "", "", "print the calculation, group of layers by group of layers", &S::explain},
+  {G::kPlanOutput, "layers", "", "", "print every layer", &S::per_layer},
+  {G::kPlanOutput, "bytes", "", "", "print exact bytes in place of MB and GB", &S::exact_bytes},
+
   {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},
   {G::kCsv, "csv", "[=FILE]", "", "print CSV in place of the text, or write it to FILE beside the text", &S::csv, 0, 0, 0, F::kOptional},
 };
 // clang-format on
 
 constexpr std::string_view kGroupTitles[] = {
-    "Cache",  "Cache",    "Model",     "Model",     "Text",      "Prompt",
-    "Prompt", "Sampling", "Measuring", "Measuring", "Measuring", "Input",
-    "Input",  "Input",    "Shape",     "Model",     "Output",    "Output"};
+    "Cache",     "Cache",     "Model",     "Model", "Text",   "Prompt", "Prompt", "Sampling",
+    "Measuring", "Measuring", "Measuring", "Input", "Input",  "Input",  "Shape",  "Plan",
+    "Device",    "Workload",  "Output",    "Model", "Output", "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>
@@ -99,6 +123,42 @@ std::optional<T> parse_number(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
+}
+
+// Of options whose value is a number with a unit, or several.
+Status check_quantity(const OptionSpec& spec, std::string_view value) {
+  if (spec.form == F::kSize) return parse_size(value).status();
+  std::string items(value);
+  if (spec.form == F::kSpread) std::replace(items.begin(), items.end(), ':', ',');
+  int64_t last = 0;
+  for (const std::string& item : split_items(items)) {
+    KVANT_ASSIGN(const int64_t count, parse_count(item));
+    if (spec.form == F::kSpread && count < last)
+      return invalid_argument("the 95th percentile is below the average");
+    last = count;
+  }
+  if (spec.form == F::kSpread && split_items(items).size() > 2)
+    return invalid_argument(fmt::format("wanted {}", spec.metavar));
+  return {};
+}
+
+// A number with one of `units` behind it, times what that stands for.
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+Result<double> parse_with_unit(std::string_view text, std::span<const Unit> units,
+                               std::string_view wanted) {
+  const auto refused = [&] { return invalid_argument(fmt::format("wanted {}", wanted)); };
+  const size_t at = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::optional<double> number = parse_number<double>(text.substr(0, at));
+  if (!number || !std::isfinite(*number)) return refused();
+  for (const Unit& unit : units) {
+    const double value = *number * unit.factor;
+    if (unit.name != text.substr(at)) continue;
+    return value < 9e18 ? Result<double>(value) : refused();
+  }
+  return refused();
 }
 
 Status check_text(const OptionSpec& spec, std::string_view value) {
@@ -111,6 +171,8 @@ Status check_text(const OptionSpec& spec, std::string_view value) {
     return invalid_argument(
         fmt::format("{} {}: wanted one {}; kvant compare takes a list", name, value, spec.metavar));
   }
+  if (spec.form == F::kCounts || spec.form == F::kSpread || spec.form == F::kSize)
+    return check_quantity(spec, value).with_context(fmt::format("{} {}", name, value));
   if (spec.form != F::kItems) return {};
   std::set<std::string> seen;
   for (const std::string& item : split_items(value)) {
@@ -226,6 +288,39 @@ Status check_settings(const Settings& s) {
                     s.json == "-" ? "the output" : s.json));
   }
   return {};
+}
+
+Result<int64_t> parse_count(std::string_view text) {
+  static constexpr Unit kUnits[] = {
+      {"", 1}, {"k", 1024}, {"K", 1024}, {"m", 1 << 20}, {"M", 1 << 20}};
+  constexpr double kMost = 1LL << 40;
+  constexpr std::string_view kWanted =
+      "a number of tokens from 1 to 2^40, such as 4096, 4k or 1M (k is 1024)";
+  KVANT_ASSIGN(const double value, parse_with_unit(text, kUnits, kWanted));
+  if (value < 1 || value > kMost || value != std::floor(value))
+    return invalid_argument(fmt::format("wanted {}", kWanted));
+  return static_cast<int64_t>(value);
+}
+
+Result<uint64_t> parse_size(std::string_view text) {
+  static constexpr Unit kUnits[] = {
+      {"", 1},         {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30},   {"T", 0x1p40},
+      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"kB", 1e3},
+      {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"B", 1}};
+  KVANT_ASSIGN(const double value,
+               parse_with_unit(text, kUnits,
+                               "a size below 2^62 bytes, such as 24G (2^30 bytes each), 24GB "
+                               "(10^9) or a number of bytes"));
+  return static_cast<uint64_t>(value);
+}
+
+Result<int64_t> parse_amount(std::string_view text) {
+  static constexpr Unit kUnits[] = {{"", 1},    {"k", 1e3}, {"K", 1e3}, {"m", 1e6},
+                                    {"M", 1e6}, {"b", 1e9}, {"B", 1e9}, {"T", 1e12}};
+  constexpr std::string_view kWanted = "a number such as 135M, 7.6B or 1.5T";
+  KVANT_ASSIGN(const double value, parse_with_unit(text, kUnits, kWanted));
+  if (value < 1) return invalid_argument(fmt::format("wanted {}", kWanted));
+  return static_cast<int64_t>(value);
 }
 
 std::vector<std::string> split_items(std::string_view list) {

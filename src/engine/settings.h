@@ -55,6 +55,12 @@ struct Settings {
   double max_kld = 0, max_kld_p99 = 0, min_top1 = 0;
   int64_t heads = 0, kv_heads = 0, dim = 0, tokens = 0, queries = 0, repeats = 0, layers = 0;
   bool no_peers = false;
+  // planning
+  std::string token_counts, prompt_spread, output_spread;
+  std::string device_memory, workspace, activation, weights_dtype, parameters;
+  int64_t batch = 1, beams = 1, concurrency = 1, shared_prefix = 0, source_tokens = 0;
+  int64_t tensor_ranks = 1, pipeline_ranks = 1, context_ranks = 1;
+  bool all_formats = false, explain = false, per_layer = false, exact_bytes = false;
   // output
   std::string json, csv, out;
 
@@ -80,6 +86,10 @@ enum class OptionGroup : uint8_t {
   kTokenize,
   kDetokenize,
   kBench,
+  kPlan,
+  kDevice,
+  kWorkload,
+  kPlanOutput,
   kThreads,
   kJson,
   kCsv,
@@ -92,6 +102,9 @@ enum class TextForm : uint8_t {
   kFilled,    // not empty
   kOneItem,   // not empty, and no list
   kItems,     // a list by comma: no item is empty, none is there twice
+  kCounts,    // tokens, a list by comma: 4k,32k (k is 1024)
+  kSpread,    // an average and a 95th percentile of tokens: 2k:8k, or one number for both
+  kSize,      // bytes: 24G (G is 2^30), 24GB (10^9)
   kOptional,  // may be left out, which means "-", and comes after `=`: --json, --json=FILE
 };
 
@@ -132,6 +145,13 @@ Status set_option(Settings& settings, const OptionSpec& spec, std::string_view v
 
 // Options that can't go together, for commands that read a model.
 Status check_settings(const Settings& settings);
+
+// "4096", "4k", "1M": a number of tokens from 1 on; k is 1024. invalid_argument otherwise.
+Result<int64_t> parse_count(std::string_view text);
+// "1.5G", "24GiB" (2^30 each), "24GB" (10^9 each), "1000": bytes. invalid_argument otherwise.
+Result<uint64_t> parse_size(std::string_view text);
+// "7.6B", "135M", "1000": a number of things, decimal. invalid_argument otherwise.
+Result<int64_t> parse_amount(std::string_view text);
 
 // "a,b,c" cut at the commas.
 std::vector<std::string> split_items(std::string_view list);

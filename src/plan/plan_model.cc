@@ -51,16 +51,6 @@ class Planning {
     return out;
   }
 
-  SequenceSet sequences(int64_t tokens, int64_t requests) const {
-    const int64_t source = request_.source_tokens > 0 ? request_.source_tokens
-                           : shape_.source_tokens > 0 ? shape_.source_tokens
-                                                      : tokens;
-    return {.tokens = tokens,
-            .sequences = requests * request_.beams,
-            .shared_prefix = request_.shared_prefix,
-            .source_tokens = source};
-  }
-
   Result<PlanRow> row(const std::string& format, const StagedPlanners& planners,
                       const SequenceSet& set) const {
     PlanRow row;
@@ -195,11 +185,14 @@ void set_gain(const PlanRow& baseline, uint64_t weights, WorkloadRow& row) {
   }
 }
 
-Result<WorkloadRow> workload_row(const Planning& planning, const PlanRequest& request,
-                                 const std::string& format, const StagedPlanners& planners) {
+Result<WorkloadRow> workload_row(const ModelShape& shape, const PlanRequest& request,
+                                 const Planning& planning, const std::string& format,
+                                 const StagedPlanners& planners) {
   const Workload& load = *request.workload;
   WorkloadRow row;
-  const auto at = [&](int64_t tokens) { return planning.sequences(tokens, load.concurrency); };
+  const auto at = [&](int64_t tokens) {
+    return sequences_of(shape, request, tokens, load.concurrency);
+  };
   KVANT_ASSIGN(row.average,
                planning.row(format, planners, at(load.prompt.average + load.output.average)));
   KVANT_ASSIGN(row.p95, planning.row(format, planners, at(load.prompt.p95 + load.output.p95)));
@@ -237,6 +230,17 @@ std::span<const std::string_view> formats_by_quality() {
   return kOrder;
 }
 
+SequenceSet sequences_of(const ModelShape& shape, const PlanRequest& request, int64_t tokens,
+                         int64_t requests) {
+  const int64_t source = request.source_tokens > 0 ? request.source_tokens
+                         : shape.source_tokens > 0 ? shape.source_tokens
+                                                   : tokens;
+  return {.tokens = tokens,
+          .sequences = requests * request.beams,
+          .shared_prefix = request.shared_prefix,
+          .source_tokens = source};
+}
+
 Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
   KVANT_TRY(check_request(request));
   Planning planning(shape, request);
@@ -253,18 +257,20 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
     }
     add_notes(planners->formats.notes, plan.notes);
     for (const int64_t tokens : request.tokens) {
-      KVANT_ASSIGN(PlanRow row,
-                   planning.row(format, *planners, planning.sequences(tokens, request.batch)));
+      KVANT_ASSIGN(PlanRow row, planning.row(format, *planners,
+                                             sequences_of(shape, request, tokens, request.batch)));
       plan.rows.push_back(std::move(row));
     }
     if (!request.workload) continue;
-    KVANT_ASSIGN(WorkloadRow row, workload_row(planning, request, format, *planners));
+    KVANT_ASSIGN(WorkloadRow row, workload_row(shape, request, planning, format, *planners));
     plan.workload.push_back(std::move(row));
   }
+  if (plan.rows.empty() && !request.tokens.empty())
+    return unsupported("no format that was asked for suits the heads of " + shape.architecture);
   if (request.workload) {
     KVANT_ASSIGN(const StagedPlanners exact, planning.bind(std::string(kBaseline)));
     KVANT_ASSIGN(const WorkloadRow baseline,
-                 workload_row(planning, request, std::string(kBaseline), exact));
+                 workload_row(shape, request, planning, std::string(kBaseline), exact));
     for (WorkloadRow& row : plan.workload)
       set_gain(baseline.average, planning.device_weights(), row);
     if (request.memory) plan.first_fit = best_that_fits(plan.workload);

@@ -1,0 +1,195 @@
+// kvant plan: the bytes of a model's KV cache, from its configuration alone.
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "cli/command.h"
+#include "cli/open_model.h"
+#include "cli/plan_report.h"
+#include "cli/terminal.h"
+
+namespace kvant::cli {
+namespace {
+
+struct WeightBits {
+  std::string_view name;
+  double bits;  // of a parameter, block scales included
+};
+constexpr std::array<WeightBits, 8> kWeightTypes = {{{"f32", 32},
+                                                     {"bf16", 16},
+                                                     {"f16", 16},
+                                                     {"fp8", 8},
+                                                     {"int8", 8},
+                                                     {"q8_0", 8.5},
+                                                     {"int4", 4},
+                                                     {"q4_0", 4.5}}};
+
+Result<double> bits_of(const std::string& type) {
+  std::string names;
+  for (const WeightBits& row : kWeightTypes) {
+    if (row.name == type) return row.bits;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+  }
+  return invalid_argument(fmt::format("--weights-dtype {}: wanted one of {}", type, names));
+}
+
+// Of all devices. The files' own size counts unless another type is asked for.
+Result<uint64_t> weight_bytes(const Settings& s, const ModelShape& shape) {
+  double bits = 16;
+  if (!s.weights_dtype.empty()) {
+    KVANT_ASSIGN(bits, bits_of(s.weights_dtype));
+  } else if (shape.weight_bytes > 0 && s.parameters.empty()) {
+    return shape.weight_bytes;
+  }
+  int64_t parameters = shape.num_parameters;
+  if (!s.parameters.empty()) {
+    const Result<int64_t> given = parse_amount(s.parameters);
+    if (!given.ok())
+      return given.status().with_context(fmt::format("--parameters {}", s.parameters));
+    parameters = *given;
+  }
+  if (parameters == 0 && s.device_memory.empty()) return uint64_t{0};
+  if (parameters == 0) {
+    return invalid_argument(
+        fmt::format("--device-memory {}: the configuration of {} doesn't tell how many parameters "
+                    "the weights are; wanted --parameters, such as 7.6B",
+                    s.device_memory, shape.architecture));
+  }
+  return static_cast<uint64_t>(static_cast<double>(parameters) * bits / 8);
+}
+
+Result<LengthSpread> spread_of(const std::string& text) {
+  const size_t colon = text.find(':');
+  LengthSpread spread;
+  KVANT_ASSIGN(spread.average, parse_count(text.substr(0, colon)));
+  KVANT_ASSIGN(spread.p95, parse_count(colon == text.npos ? text : text.substr(colon + 1)));
+  return spread;
+}
+
+Status read_workload(const Settings& s, PlanRequest& request) {
+  if (s.prompt_spread.empty() && s.output_spread.empty()) {
+    if (s.is_given("concurrency"))
+      return invalid_argument("--concurrency: wanted --prompt and --output beside it");
+    return {};
+  }
+  if (s.prompt_spread.empty() || s.output_spread.empty()) {
+    const bool prompt = s.output_spread.empty();
+    return invalid_argument(fmt::format("--{}: wanted --{} beside it", prompt ? "prompt" : "output",
+                                        prompt ? "output" : "prompt"));
+  }
+  Workload load;
+  KVANT_ASSIGN(load.prompt, spread_of(s.prompt_spread));
+  KVANT_ASSIGN(load.output, spread_of(s.output_spread));
+  load.concurrency = s.concurrency;
+  request.workload = load;
+  return {};
+}
+
+Status read_device(const Settings& s, PlanRequest& request) {
+  if (s.device_memory.empty()) {
+    for (const char* name : {"workspace", "activation"}) {
+      if (s.is_given(name))
+        return invalid_argument(fmt::format("--{}: wanted --device-memory beside it", name));
+    }
+    return {};
+  }
+  DeviceMemory device;
+  KVANT_ASSIGN(device.total, parse_size(s.device_memory));
+  KVANT_ASSIGN(device.workspace, parse_size(s.workspace));
+  KVANT_ASSIGN(device.activation, parse_size(s.activation));
+  request.memory = device;
+  return {};
+}
+
+// Formats that can be planned for without calibration.
+std::vector<std::string> every_format() {
+  std::vector<std::string> names;
+  for (const FormatInfo& format : all_formats()) {
+    if (format.scale_source != ScaleSource::kGiven && format.for_keys && format.for_values)
+      names.push_back(format.name);
+  }
+  return names;
+}
+
+Result<PlanRequest> request_of(const Settings& s, const ModelShape& shape) {
+  PlanRequest request;
+  request.formats = s.all_formats ? every_format() : split_items(s.kv);
+  request.skip_refused = s.all_formats || !s.is_given("kv");
+  request.kv_layers = s.kv_layers;
+  request.strict = s.strict;
+  for (const std::string& item : split_items(s.token_counts)) {
+    KVANT_ASSIGN(const int64_t tokens, parse_count(item));
+    request.tokens.push_back(tokens);
+  }
+  request.batch = s.batch;
+  request.beams = s.beams;
+  request.shared_prefix = s.shared_prefix;
+  request.source_tokens = s.source_tokens;
+  request.options.sinks = static_cast<int>(s.sinks);
+  request.options.exact_window = static_cast<int>(s.exact_window);
+  request.sharding = {.tensor = static_cast<int>(s.tensor_ranks),
+                      .pipeline = static_cast<int>(s.pipeline_ranks),
+                      .context = static_cast<int>(s.context_ranks)};
+  KVANT_TRY(read_device(s, request));
+  KVANT_TRY(read_workload(s, request));
+  KVANT_ASSIGN(request.weight_bytes, weight_bytes(s, shape));
+  return request;
+}
+
+Result<ModelShape> read_shape(const std::string& model) {
+  if (model != "-") return read_model_shape(model);
+  KVANT_ASSIGN(const std::string text, read_file("/dev/stdin"));
+  return parse_model_shape(text, "standard input");
+}
+
+// The calculation of every row.
+Result<std::string> explanations(const ModelShape& shape, const PlanRequest& request) {
+  std::string out;
+  for (const std::string& format : request.formats) {
+    const auto formats = resolve_model_formats(shape, format, request.kv_layers, request.strict);
+    if (!formats.ok() && request.skip_refused) continue;
+    if (!formats.ok()) return formats.status();
+    KVANT_ASSIGN(const CachePlanner planner,
+                 CachePlanner::create(shape, formats->effective, request.options));
+    for (const int64_t tokens : request.tokens) {
+      KVANT_ASSIGN(const std::string text,
+                   explain_bytes(planner, sequences_of(shape, request, tokens, request.batch)));
+      out += fmt::format("\n{}: {}", format, text);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Status run_plan(const Invocation& in) {
+  const Settings& s = in.settings;
+  if (in.model.empty()) return write_text("-", plan_lesson());
+  if (s.all_formats && s.is_given("kv"))
+    return invalid_argument("--all-formats and --kv: wanted one of them");
+  if (!s.json.empty() && s.json == s.csv)
+    return invalid_argument("--json and --csv both go to one place; wanted a file for one of them");
+  KVANT_ASSIGN(const ModelShape shape, read_shape(in.model));
+  KVANT_ASSIGN(PlanRequest request, request_of(s, shape));
+  KVANT_ASSIGN(const Plan plan, plan_model(shape, request));
+  KVANT_ASSIGN(const ResolvedFormats first,
+               resolve_model_formats(shape, plan.rows.front().format, s.kv_layers, s.strict));
+  KVANT_ASSIGN(const CachePlanner planner,
+               CachePlanner::create(shape, first.effective, request.options));
+  const PlanReport report{shape, request, plan, planner, s.exact_bytes};
+  if (!takes_output(s.json) && !takes_output(s.csv)) {
+    std::string out = plan_text(report, has_colors(stdout));
+    if (s.per_layer) out += plan_layers_text(report);
+    if (s.explain) {
+      KVANT_ASSIGN(const std::string text, explanations(shape, request));
+      out += text;
+    }
+    KVANT_TRY(write_text("-", out));
+  }
+  if (!s.json.empty()) KVANT_TRY(write_json(s.json, plan_json(report)));
+  if (!s.csv.empty()) KVANT_TRY(write_text(s.csv, plan_csv(report)));
+  return {};
+}
+
+}  // namespace kvant::cli

@@ -1,0 +1,32 @@
+// PlanReport: a plan as tables, sentences, JSON and CSV.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/output.h"
+#include "engine/settings.h"
+#include "kvant/plan.h"
+
+namespace kvant::cli {
+
+// A plan and what it was made from.
+struct PlanReport {
+  const ModelShape& shape;
+  const PlanRequest& request;
+  const Plan& plan;
+  // The first format on the whole model: what is said of single layers.
+  const CachePlanner& planner;
+  bool exact_bytes = false;  // "12345678" in place of "12.3 MB"
+};
+
+std::string plan_text(const PlanReport& report, bool colored);
+std::string plan_layers_text(const PlanReport& report);
+Json plan_json(const PlanReport& report);
+std::string plan_csv(const PlanReport& report);
+
+// What `kvant plan` says when it is asked nothing.
+std::string plan_lesson();
+
+}  // namespace kvant::cli
