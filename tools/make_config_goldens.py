@@ -5,6 +5,8 @@ The oracle is the models' own code. For each config that Transformers knows, the
 (shapes without memory, so a model of 600 GB costs a second), fed a prompt that is longer than its smallest window, and
 the shapes of what lies in its cache afterwards are written down. Models that Transformers doesn't know are worked out
 by hand from other published code: by_hand.json holds those, each with its source. Nothing here reads Kvant's planner.
+The same is done for variants.json, changes to some of the files that show what an absent or a null field means; what
+they need goes to expected_variants.json under "file:variant".
 
 What a row of expected.json says of its layers (an index may stand in several rows: its caches add up):
   kind      full, sliding, chunked: K and V of every token, of the last `window` ones, of the current chunk's
@@ -75,11 +77,19 @@ FIELDS = (
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "sliding_window"),
     *("kv_lora_rank", "qk_rope_head_dim", "attention_chunk_size", "num_kv_shared_layers", "cross_attention_layers"),
     *("mamba_n_heads", "mamba_n_groups", "mamba_d_head", "mamba_d_state", "mamba_d_conv", "mamba_expand"),
-    *("linear_conv_kernel_dim", "conv_L_cache", "conv1d_width", "attn_layer_period", "attn_layer_offset", "multi_query"),
+    *(
+        "linear_conv_kernel_dim",
+        "conv_L_cache",
+        "conv1d_width",
+        "attn_layer_period",
+        "attn_layer_offset",
+        "multi_query",
+    ),
 )
 
 # A field that a file leaves out isn't its class's default if it follows from one of these.
 FOLLOWS_FROM = {
+    "hidden_size": ("n_embed",),
     "head_dim": ("kv_lora_rank", "kv_channels"),
     "num_key_value_heads": ("attn_config", "multi_query"),
     "linear_conv_kernel_dim": ("linear_attn_config",),
@@ -268,7 +278,9 @@ def conv_width(config):
 def sharing_source(config, index):
     """The layer whose cache a sharing layer reads: the last that owns one and attends the same way."""
     modes = config.kv_sharing_modes
-    owners = [i for i, mode in enumerate(modes) if mode != "reuse" and config.layer_types[i] == config.layer_types[index]]
+    owners = [
+        i for i, mode in enumerate(modes) if mode != "reuse" and config.layer_types[i] == config.layer_types[index]
+    ]
     require(modes[owners[-1]] == "store", "the shared layer stores for others")
     return owners[-1]
 
@@ -301,7 +313,8 @@ def rows_of(config, model, tokens, layers, cross):
     if config.model_type == "recurrent_gemma":
         rows = [(i, row) for i, row in rows if row["kind"] != "none"]
         rg_lru_rows(config, model, rows)
-    require({i for i, _ in rows} == set(range(config.num_hidden_layers)), "every layer is accounted for")
+    count = getattr(config, "num_decoder_layers", config.num_hidden_layers)
+    require({i for i, _ in rows} == set(range(count)), "every layer is accounted for")
     return rows
 
 
@@ -374,7 +387,9 @@ def from_transformers(name, raw, override):
 
 
 def from_hand(raw, entry):
-    rows = [(i, {k: v for k, v in row.items() if k != "layers"}) for row in entry["layers"] for i in expand(row["layers"])]
+    rows = [
+        (i, {k: v for k, v in row.items() if k != "layers"}) for row in entry["layers"] for i in expand(row["layers"])
+    ]
     return {
         "architecture": (raw.get("architectures") or [raw.get("model_type")])[0],
         "oracle": "by hand: " + entry["source"],
@@ -404,39 +419,66 @@ def text_of(expected):
     return "{\n" + ",\n".join(files) + "\n}\n"
 
 
+def patched(raw, operations):
+    """RFC 6902's `add` to and `remove` from objects."""
+    raw = json.loads(json.dumps(raw))
+    for operation in operations:
+        *parents, field = operation["path"].strip("/").split("/")
+        place = raw
+        for parent in parents:
+            place = place[parent]
+        if operation["op"] == "add":
+            place[field] = operation["value"]
+        else:
+            del place[field]
+    return raw
+
+
+def expectation(name, raw, by_hand, changed):
+    """What one config, as published or changed, needs."""
+    entry = by_hand["models"].get(name)
+    try:
+        require(not (entry and changed), "a variant of a model worked out by hand")
+        override = None if changed else by_hand["observed_differs"].get(name)
+        model = from_hand(raw, entry) if entry else from_transformers(name, raw, override)
+        require(model, "neither Transformers nor by_hand.json knows it")
+    except Exception as error:
+        raise SystemExit(f"{name}: {error}") from error
+    model["notes"] += [] if changed else by_hand["notes"].get(name, [])
+    return model | sums(model["layers"])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--only", default="", help="file names without .json, separated by commas; prints, writes nothing")
+    parser.add_argument(
+        "--only", default="", help="file names without .json, separated by commas; prints, writes nothing"
+    )
     parser.add_argument("--configs", type=pathlib.Path, default=pathlib.Path("tests/data/configs"))
     args = parser.parse_args()
     transformers.utils.logging.set_verbosity_error()
     torch.distributions.Distribution.set_default_validate_args(False)  # Gemma 3n builds one; validation reads values
 
     by_hand = json.loads((args.configs / "by_hand.json").read_text())
-    skip = {"by_hand.json", "expected.json"}
+    made = {"by_hand.json", "expected.json", "variants.json", "expected_variants.json"}
     wanted = {name + ".json" for name in args.only.split(",") if name}
-    expected = {}
-    for path in sorted(args.configs.glob("*.json")):
-        if path.name in skip or (wanted and path.name not in wanted):
-            continue
-        raw = json.loads(path.read_text())
-        entry = by_hand["models"].get(path.name)
-        try:
-            if entry:
-                model = from_hand(raw, entry)
-            else:
-                model = from_transformers(path.name, raw, by_hand["observed_differs"].get(path.name))
-        except Exception as error:
-            raise SystemExit(f"{path.name}: {error}") from error
-        require(model, f"{path.name}: neither Transformers nor by_hand.json knows it")
-        model["notes"] += by_hand["notes"].get(path.name, [])
-        expected[path.name] = model | sums(model["layers"])
+    files = [path for path in sorted(args.configs.glob("*.json")) if path.name not in made]
+    raws = {path.name: json.loads(path.read_text()) for path in files if not wanted or path.name in wanted}
+    expected = {name: expectation(name, raw, by_hand, changed=False) for name, raw in raws.items()}
     check_published(expected, by_hand["published"])
     if wanted:
         print(text_of(expected), end="")
     else:
         (args.configs / "expected.json").write_text(text_of(expected))
-        print(f"{len(expected)} configs, {sum('meta forward' in m['oracle'] for m in expected.values())} by Transformers")
+        variants = {}
+        for variant in json.loads((args.configs / "variants.json").read_text())["variants"]:
+            base = variant["base"]
+            raw = patched(raws[base], variant["patch"])
+            name = f"{base.removesuffix('.json')}:{variant['name']}"
+            variants[name] = expectation(base, raw, by_hand, changed=True)
+        (args.configs / "expected_variants.json").write_text(text_of(variants))
+        print(
+            f"{len(expected)} configs, {sum('meta forward' in m['oracle'] for m in expected.values())} by Transformers"
+        )
 
 
 if __name__ == "__main__":
