@@ -334,7 +334,8 @@ std::string plan_csv(const PlanReport& report) {
   std::string out;
   for (const PlanRow& row : report.plan.rows) {
     std::vector<std::string> names, fields;
-    for (const auto& [key, value] : row_json(row, report.request).items()) {
+    const Json json = row_json(row, report.request);
+    for (const auto& [key, value] : json.items()) {
       names.push_back(key);
       fields.push_back(value.is_null()     ? ""
                        : value.is_string() ? value.get<std::string>()
