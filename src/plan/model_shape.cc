@@ -1,14 +1,18 @@
 // ModelShape from files: which object of a configuration is the decoder, which architecture reads
 // it, and what all of them have in common.
 #include <array>
+#include <cstring>
 #include <filesystem>
+#include <memory>
 
+#include "files/gguf.h"
 #include "files/json.h"
 #include "files/mapped_file.h"
 #include "kvant/plan.h"
 #include "plan/architectures.h"
 #include "plan/config_reader.h"
 #include "plan/declared_kv.h"
+#include "plan/gguf_as_config.h"
 #include "plan/positions.h"
 #include "plan/weight_files.h"
 
@@ -74,8 +78,6 @@ Result<bool> normalises_q_and_k(const ConfigReader& config) {
   return normed;
 }
 
-}  // namespace
-
 Result<ModelShape> shape_of_config(const JsonObject& root) {
   KVANT_ASSIGN(const Decoder decoder, find_decoder(root));
   KVANT_ASSIGN(TypeName type, type_of(decoder.config));
@@ -99,6 +101,32 @@ Result<ModelShape> shape_of_config(const JsonObject& root) {
   return shape;
 }
 
+Result<bool> is_gguf(const fs::path& path) {
+  KVANT_ASSIGN(const MappedFile file, MappedFile::open(path));
+  constexpr std::string_view kMagic = "GGUF";
+  return file.bytes().size() >= kMagic.size() &&
+         std::memcmp(file.bytes().data(), kMagic.data(), kMagic.size()) == 0;
+}
+
+Result<ModelShape> shape_of_gguf(const fs::path& path) {
+  KVANT_ASSIGN(const std::unique_ptr<GgufFile> file, GgufFile::open(path));
+  KVANT_ASSIGN(const std::string config, gguf_as_config(*file));
+  KVANT_ASSIGN(const JsonDocument document,
+               JsonDocument::parse(config, path.string() + " (metadata as a config.json)"));
+  KVANT_ASSIGN(ModelShape shape, shape_of_config(document.root()));
+  shape.source = path.string();
+  shape.architecture = *file->string("general.architecture");
+  for (const GgufTensor& tensor : file->tensors()) {
+    shape.weight_bytes += tensor.data.size();
+    uint64_t elements = 1;
+    for (const uint64_t dim : tensor.dims) elements *= dim;
+    shape.num_parameters += static_cast<int64_t>(elements);
+  }
+  return shape;
+}
+
+}  // namespace
+
 Result<ModelShape> parse_model_shape(std::string_view config_json, std::string_view name) {
   KVANT_ASSIGN(const JsonDocument document, JsonDocument::parse(config_json, name));
   KVANT_ASSIGN(ModelShape shape, shape_of_config(document.root()));
@@ -109,6 +137,10 @@ Result<ModelShape> parse_model_shape(std::string_view config_json, std::string_v
 Result<ModelShape> read_model_shape(const fs::path& path) {
   std::error_code ignored;
   const bool is_directory = fs::is_directory(path, ignored);
+  if (!is_directory) {
+    KVANT_ASSIGN(const bool gguf, is_gguf(path));
+    if (gguf) return shape_of_gguf(path);
+  }
   const fs::path file = is_directory ? path / "config.json" : path;
   KVANT_ASSIGN(const JsonDocument document, JsonDocument::open(file));
   KVANT_ASSIGN(ModelShape shape, shape_of_config(document.root()));

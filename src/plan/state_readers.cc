@@ -118,16 +118,19 @@ Status read_mamba2(const ConfigReader& config, ModelShape& shape) {
 Status read_jamba(const ConfigReader& config, ModelShape& shape) {
   KVANT_ASSIGN(const int num_layers, config.num_layers());
   KVANT_ASSIGN(const AttentionHeads heads, read_heads(config, shape));
-  KVANT_ASSIGN(const int period, config.get_noted("attn_layer_period", kLayerRange, 8));
-  KVANT_ASSIGN(const int offset,
-               config.get_noted("attn_layer_offset", {0, period - 1}, std::min(4, period - 1)));
+  int period = 8, offset = 4;  // the class's
+  if (!config.json().has("layer_types")) {
+    KVANT_ASSIGN(period, config.get_noted("attn_layer_period", kLayerRange, period));
+    KVANT_ASSIGN(offset, config.get_noted("attn_layer_offset", {0, period - 1},
+                                          std::min(offset, period - 1)));
+  }
   KVANT_ASSIGN(const int64_t channels, read_channels(config, "mamba_expand"));
   KVANT_ASSIGN(const int d_state, config.get_noted("mamba_d_state", kDimRange, 16));
   KVANT_ASSIGN(const int d_conv, config.get_noted("mamba_d_conv", kSmallRange, 4));
-  std::vector<LayerKind> kinds = every_layer(num_layers, LayerKind::kState);
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    if (i % static_cast<size_t>(period) == static_cast<size_t>(offset)) kinds[i] = LayerKind::kFull;
-  }
+  KVANT_ASSIGN(const std::vector<LayerKind> kinds,
+               read_layer_kinds(config, "layer_types", num_layers, [&](int layer) {
+                 return layer % period == offset ? LayerKind::kFull : LayerKind::kState;
+               }));
   const LayerParts parts{.full = heads.full(), .state = channel_state(channels, d_state, d_conv)};
   return build_layers(config, kinds, parts, shape);
 }

@@ -5,27 +5,16 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "model_harness.h"
+#include "models_folder.h"
 
 namespace kvant {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path models_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (!variable("KVANT_CACHE").empty()) return fs::path(variable("KVANT_CACHE")) / "models";
-  if (!variable("XDG_CACHE_HOME").empty())
-    return fs::path(variable("XDG_CACHE_HOME")) / "kvant" / "models";
-  return fs::path(variable("HOME")) / ".cache" / "kvant" / "models";
-}
 
 class RealModel : public ::testing::TestWithParam<std::string> {
  protected:

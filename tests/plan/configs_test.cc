@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <optional>
-#include <set>
 
 #include "shapes.h"
 
@@ -26,29 +24,6 @@ std::vector<fs::path> config_files() {
   }
   std::sort(files.begin(), files.end());
   return files;
-}
-
-std::string described(const CacheStream& stream) {
-  std::string text(stream_kind_name(stream.kind));
-  text += " " + std::to_string(stream.heads) + "x" + std::to_string(stream.k_dim) + "+" +
-          std::to_string(stream.v_dim);
-  if (stream.window > 0) text += " window " + std::to_string(stream.window);
-  if (stream.tokens_per_entry != 1) text += " per " + std::to_string(stream.tokens_per_entry);
-  return text;
-}
-
-std::string described(const ModelLayer& layer) {
-  if (layer.shares >= 0) return "shares " + std::to_string(layer.shares);
-  std::set<std::string> parts;
-  for (const CacheStream& stream : layer.streams) parts.insert(described(stream));
-  if (!layer.state.is_empty()) {
-    parts.insert("state " + std::to_string(layer.state.recurrent_elements) + " of " +
-                 std::to_string(layer.state.recurrent_bytes) + " conv " +
-                 std::to_string(layer.state.conv_elements));
-  }
-  std::string text;
-  for (const std::string& part : parts) text += part + "; ";
-  return text;
 }
 
 StreamKind kind_of(const std::string& name) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "kvant/plan.h"
@@ -37,6 +38,30 @@ inline int64_t bytes_per_token(const ModelShape& shape) {
       bytes += 2 * stream.entry_elements() / stream.tokens_per_entry;
   }
   return bytes;
+}
+
+// Everything of a layer, in words.
+inline std::string described(const CacheStream& stream) {
+  std::string text(stream_kind_name(stream.kind));
+  text += " " + std::to_string(stream.heads) + "x" + std::to_string(stream.k_dim) + "+" +
+          std::to_string(stream.v_dim);
+  if (stream.window > 0) text += " window " + std::to_string(stream.window);
+  if (stream.tokens_per_entry != 1) text += " per " + std::to_string(stream.tokens_per_entry);
+  return text;
+}
+
+inline std::string described(const ModelLayer& layer) {
+  if (layer.shares >= 0) return "shares " + std::to_string(layer.shares);
+  std::set<std::string> parts;
+  for (const CacheStream& stream : layer.streams) parts.insert(described(stream));
+  if (!layer.state.is_empty()) {
+    parts.insert("state " + std::to_string(layer.state.recurrent_elements) + " of " +
+                 std::to_string(layer.state.recurrent_bytes) + " conv " +
+                 std::to_string(layer.state.conv_elements));
+  }
+  std::string text;
+  for (const std::string& part : parts) text += part + "; ";
+  return text;
 }
 
 // A planner whose layers are all in `format`.
