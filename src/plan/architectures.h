@@ -22,6 +22,9 @@ enum class Windows : uint8_t {
   kFromLayer,  // from max_window_layers on, and only where use_sliding_window says so
 };
 
+// The feed-forward part, where parameters can be counted.
+enum class FeedForward : uint8_t { kUnknown, kGated, kPlain };
+
 // What Transformers' class takes for an absent field. A wrapper's text_config holds only what
 // differs from it; a config.json itself always states its sizes, so there it is only taken for
 // head_dim.
@@ -35,7 +38,10 @@ struct ClassDefaults {
   int period = 0;
   int shared_layers = 0;     // num_kv_shared_layers
   bool multi_query = false;  // one K and V head unless multi_query says otherwise
-  bool qk_norm = false;      // q and k are normalised, in every layer
+  FeedForward feed_forward = FeedForward::kUnknown;
+  bool tied = false;               // the embeddings are the output matrix, too
+  bool learned_positions = false;  // an embedding for each
+  bool qk_norm = false;            // q and k are normalised, in every layer
 };
 
 struct Architecture {

@@ -51,6 +51,7 @@ class ConfigReader {
   std::string where(std::string_view name) const { return config_.where(name); }
   void note(std::string text) const { notes_.push_back(std::move(text)); }
   void note_class_value(std::string_view name, int64_t value) const;
+  Place place() const { return place_; }
   void set_place(Place place) { place_ = place; }
 
   // A field under any of its names, nothing if it is absent or null. corrupt for two names with two

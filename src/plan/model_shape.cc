@@ -13,6 +13,7 @@
 #include "plan/config_reader.h"
 #include "plan/declared_kv.h"
 #include "plan/gguf_as_config.h"
+#include "plan/parameters.h"
 #include "plan/positions.h"
 #include "plan/weight_files.h"
 
@@ -94,6 +95,7 @@ Result<ModelShape> shape_of_config(const JsonObject& root) {
   shape.traits.qk_norm = normed;
   KVANT_TRY((known ? *type.architecture : unknown_architecture()).read(reader, shape));
   KVANT_ASSIGN(shape.max_positions, read_max_positions(reader));
+  shape.num_parameters = count_parameters(reader, shape);
   KVANT_ASSIGN(shape.traits.declared, read_declared_kv(root));
   if (shape.traits.declared == nullptr && decoder.place == Place::kWrapped) {
     KVANT_ASSIGN(shape.traits.declared, read_declared_kv(decoder.config));
@@ -116,6 +118,7 @@ Result<ModelShape> shape_of_gguf(const fs::path& path) {
   KVANT_ASSIGN(ModelShape shape, shape_of_config(document.root()));
   shape.source = path.string();
   shape.architecture = *file->string("general.architecture");
+  shape.num_parameters = 0;
   for (const GgufTensor& tensor : file->tensors()) {
     shape.weight_bytes += tensor.data.size();
     uint64_t elements = 1;

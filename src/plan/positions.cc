@@ -79,6 +79,8 @@ Result<int64_t> read_max_positions(const ConfigReader& config) {
     KVANT_ASSIGN(original, find_integer(config.json(), kOriginal, kPositionRange));
   }
   if (!original || !factor) return positions;
+  // Llama 3's factor says how the frequencies are bent, not how far: what is declared is final.
+  if (kind == "llama3" && positions > *original) return positions;
   const double reach = static_cast<double>(*original) * *factor;
   if (reach > static_cast<double>(kPositionRange.high)) {
     return corrupt(scaling->where("factor") + ": " + std::to_string(*factor) + " times " +

@@ -1,7 +1,9 @@
 // What parse_model_shape reads from configurations made here, case by case, and what it refuses.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "../files/temp_file.h"
 #include "shapes.h"
@@ -240,6 +242,11 @@ TEST(CaseA10, AScaledLengthIsNeverScaledAgain) {
     EXPECT_EQ(length(32, scaling), 128) << kind;
     EXPECT_EQ(length(32, {{"type", kind}, {"factor", 4}}), 32) << "declared is final";
   }
+  const auto published = [&](const char* kind, double factor, int original) {
+    return json{{"type", kind}, {"factor", factor}, {"original_max_position_embeddings", original}};
+  };
+  EXPECT_EQ(length(131072, published("llama3", 32, 8192)), 131072) << "Llama 3.2 1B";
+  EXPECT_EQ(length(40960, published("yarn", 4, 32768)), 131072) << "Qwen3, as its card says";
   EXPECT_EQ(length(32, nullptr), 32);
   const auto unknown =
       shape_of(with(small(), {{"max_position_embeddings", 32},
@@ -292,6 +299,65 @@ TEST(CaseA11, AutoFollowsWhatTheCheckpointDeclares) {
   EXPECT_EQ(read_model_shape(folder.path() / "config.json")->traits.declared->name, "fp8_e4m3");
   folder.write("hf_quant_config.json", R"({"quantization": {"kv_cache_quant_algo": "NVFP9"}})");
   EXPECT_THAT(read_model_shape(folder.path()).status().message(), HasSubstr("NVFP9"));
+}
+
+TEST(Parameters, AreCountedWithinHalfAPercentOfThePublishedNumbers) {
+  const std::pair<const char*, double> kPublished[] = {{"deepseek-v2-lite", 15.706e9},
+                                                       {"deepseek-v3", 671.026e9},
+                                                       {"gemma-2-2b", 2.614e9},
+                                                       {"gemma-2-9b", 9.242e9},
+                                                       {"gemma-3-1b", 0.9999e9},
+                                                       {"gemma-3-270m", 268.1e6},
+                                                       {"gemma-7b", 8.538e9},
+                                                       {"glm-5", 744e9},
+                                                       {"gpt-j-6b", 6.053e9},
+                                                       {"gpt-oss-120b", 116.83e9},
+                                                       {"gpt-oss-20b", 20.91e9},
+                                                       {"gpt2", 124.4e6},
+                                                       {"internlm2-7b", 7.738e9},
+                                                       {"kimi-k2-instruct", 1.026e12},
+                                                       {"llama-2-7b-chat", 6.738e9},
+                                                       {"llama-3.1-405b-instruct-fp8", 405.9e9},
+                                                       {"llama-3.1-70b-instruct", 70.55e9},
+                                                       {"llama-3.1-8b", 8.030e9},
+                                                       {"llama-3.2-1b", 1.236e9},
+                                                       {"mistral-7b-v0.1", 7.242e9},
+                                                       {"mixtral-8x7b", 46.70e9},
+                                                       {"olmo-2-7b", 7.299e9},
+                                                       {"opt-125m", 125.2e6},
+                                                       {"phi-2", 2.780e9},
+                                                       {"phi-3-mini-4k-instruct", 3.821e9},
+                                                       {"phi-3.5-moe", 41.87e9},
+                                                       {"qwen1.5-moe-a2.7b", 14.316e9},
+                                                       {"qwen2-7b", 7.616e9},
+                                                       {"qwen2.5-0.5b", 494.0e6},
+                                                       {"qwen3-0.6b", 596.0e6},
+                                                       {"qwen3-235b-a22b", 235.09e9},
+                                                       {"qwen3-30b-a3b", 30.53e9},
+                                                       {"qwen3-8b", 8.191e9},
+                                                       {"smollm2-135m", 134.5e6},
+                                                       {"smollm3-3b", 3.075e9}};
+  for (const auto& [name, count] : kPublished) {
+    const auto shape = read_model_shape(std::filesystem::path(KVANT_TEST_DATA) / "configs" /
+                                        (std::string(name) + ".json"));
+    ASSERT_TRUE(shape.ok()) << shape.status().message();
+    EXPECT_NEAR(static_cast<double>(shape->num_parameters) / count, 1, 0.005) << name;
+  }
+}
+
+TEST(Parameters, AreNotGuessed) {
+  EXPECT_EQ(shape_of(small())->num_parameters, 0)
+      << "the width of the feed-forward part is missing";
+  const json whole = with(small(), {{"vocab_size", 100}, {"intermediate_size", 96}});
+  EXPECT_GT(shape_of(whole)->num_parameters, 0);
+  EXPECT_EQ(shape_of(with(whole, {{"model_type", "novel"}}))->num_parameters, 0);
+  EXPECT_EQ(shape_of({{"text_config", whole}})->num_parameters, 0) << "other parts aren't counted";
+  EXPECT_EQ(shape_of(with(whole, {{"intermediate_size", "96"}}))->num_parameters, 0);
+  EXPECT_EQ(shape_of(with(whole, {{"num_experts", 1 << 26},
+                                  {"vocab_size", 1 << 26},
+                                  {"intermediate_size", 1 << 26}}))
+                ->num_parameters,
+            0);
 }
 
 TEST(Wrappers, TheDecoderInsideIsRead) {
