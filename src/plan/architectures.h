@@ -25,9 +25,9 @@ enum class Windows : uint8_t {
 // The feed-forward part, where parameters can be counted.
 enum class FeedForward : uint8_t { kUnknown, kGated, kPlain };
 
-// What Transformers' class takes for an absent field. A wrapper's text_config holds only what
-// differs from it; a config.json itself always states its sizes, so there it is only taken for
-// head_dim.
+// What Transformers' class takes for an absent field. The numbers of layers, heads and positions
+// and the hidden size are only taken inside a wrapper, whose text_config holds what differs from
+// the class; a config.json itself that lacks them is no model's.
 struct ClassDefaults {
   int layers = 0, heads = 0, hidden = 0;
   int kv_heads = 0;  // 0: as many as query heads

@@ -32,7 +32,7 @@ Status read_kv_heads(const ConfigReader& config, AttentionHeads& heads) {
                    std::to_string(*kv));
   }
   if (multi_query) kv = 1;
-  if (!kv) kv = config.class_default(kKvHeads, config.defaults().kv_heads);
+  if (!kv) kv = config.wrapped_default(kKvHeads, config.defaults().kv_heads);
   if (!kv) {
     kv = heads.query;
     if (!config.json().is_null(kKvHeads)) {

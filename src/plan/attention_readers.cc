@@ -185,6 +185,24 @@ Status read_chatglm(const ConfigReader& config, ModelShape& shape) {
   return {};
 }
 
+// With use_sliding_window the layers without RoPE slide.
+Status read_smollm3(const ConfigReader& config, ModelShape& shape) {
+  KVANT_ASSIGN(const int num_layers, config.num_layers());
+  KVANT_ASSIGN(const AttentionHeads heads, read_heads(config, shape));
+  KVANT_ASSIGN(const int64_t window, config.window());
+  KVANT_ASSIGN(const int interval, config.get("no_rope_layer_interval", kLayerRange, 4));
+  KVANT_ASSIGN(const auto ropes,
+               read_layer_integers(config.json(), config, "no_rope_layers", num_layers));
+  KVANT_ASSIGN(const std::vector<LayerKind> kinds,
+               read_layer_kinds(config, "layer_types", num_layers, [&](int layer) {
+                 const bool rope = ropes ? (*ropes)[static_cast<size_t>(layer)] != 0
+                                         : (layer + 1) % interval != 0;
+                 return rope ? LayerKind::kFull : LayerKind::kSliding;
+               }));
+  return build_layers(config, kinds, {.full = heads.full(), .sliding = heads.sliding(window)},
+                      shape);
+}
+
 // Layers with RoPE attend in chunks; those without, every fourth unless no_rope_layers says so, see
 // all tokens.
 Status read_llama4(const ConfigReader& config, ModelShape& shape) {

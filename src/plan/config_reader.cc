@@ -113,14 +113,18 @@ Result<bool> ConfigReader::boolean(std::string_view name, bool fallback) const {
 }
 
 std::optional<int64_t> ConfigReader::class_default(std::string_view name, int64_t value) const {
-  if (value == 0 || place_ == Place::kTop || config_.is_null(name)) return std::nullopt;
+  if (value == 0 || config_.is_null(name)) return std::nullopt;
   note_class_value(name, value);
   return value;
 }
 
+std::optional<int64_t> ConfigReader::wrapped_default(std::string_view name, int64_t value) const {
+  return place_ == Place::kWrapped ? class_default(name, value) : std::nullopt;
+}
+
 Result<int> ConfigReader::size(std::string_view name, Range range, int class_value) const {
   KVANT_ASSIGN(std::optional<int64_t> value, find(name, range));
-  if (!value) value = class_default(name, class_value);
+  if (!value) value = wrapped_default(name, class_value);
   if (!value) return corrupt(where(name) + " is missing");
   return static_cast<int>(*value);
 }

@@ -62,15 +62,17 @@ class ConfigReader {
   // The same, with a note where it is absent: `class_value` is what the class has.
   Result<int> get_noted(std::string_view name, Range range, int class_value) const;
   Result<bool> boolean(std::string_view name, bool fallback) const;
-  // What the class takes for an absent field: `value` inside a wrapper, else nothing. Null isn't
-  // absent.
+  // `value` of the class for an absent field, with a note; nothing if it is 0. Null isn't absent.
   std::optional<int64_t> class_default(std::string_view name, int64_t value) const;
-  // Required, but for the class's default.
+  // The same inside a wrapper only.
+  std::optional<int64_t> wrapped_default(std::string_view name, int64_t value) const;
+  // Required, but for the class's default inside a wrapper.
   Result<int> size(std::string_view name, Range range, int class_value) const;
 
   Result<int> num_layers() const;
   Result<int> hidden_size() const;
-  // Tokens that a query of a sliding layer sees; 0: none, or switched off.
+  // Tokens that a query of a sliding layer sees; 0: none, or switched off. Absent it is the
+  // class's.
   Result<int64_t> window() const;
   // Entries that lists per layer may have beyond the layers: of layers that predict further tokens.
   Result<int> extra_layers() const;

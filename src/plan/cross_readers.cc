@@ -69,8 +69,13 @@ Status read_bart(const ConfigReader& config, ModelShape& shape) {
 Status read_mllama(const ConfigReader& config, ModelShape& shape) {
   KVANT_ASSIGN(const int num_layers, config.num_layers());
   KVANT_ASSIGN(const AttentionHeads heads, read_heads(config, shape));
-  KVANT_ASSIGN(const auto layers, config.json().integers("cross_attention_layers"));
-  if (!layers) return corrupt(config.where("cross_attention_layers") + " is missing");
+  KVANT_ASSIGN(auto layers, config.json().integers("cross_attention_layers"));
+  if (!layers) {
+    config.note(
+        "cross_attention_layers isn't given: every fifth from layer 3 on, as the class has");
+    layers.emplace();
+    for (int layer = 3; layer < num_layers; layer += 5) layers->push_back(layer);
+  }
   shape.layers.assign(static_cast<size_t>(num_layers), {.streams = {heads.full()}, .state = {}});
   for (const int64_t layer : *layers) {
     if (layer < 0 || layer >= num_layers)

@@ -339,7 +339,9 @@ Status copy_common(Translation& t) {
   if (blocks) t.fields().put("num_hidden_layers", *blocks - extra.value_or(0));
   KVANT_TRY(t.copy("embedding_length", "hidden_size"));
   KVANT_TRY(t.copy("context_length", "max_position_embeddings"));
-  KVANT_TRY(t.copy("attention.sliding_window", "sliding_window"));
+  KVANT_ASSIGN(const auto window, t.integer("attention.sliding_window"));
+  // Absent is none here, whatever the class takes.
+  t.fields().put_raw("sliding_window", window ? std::to_string(*window) : "null");
   return t.copy_scaling();
 }
 

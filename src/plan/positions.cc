@@ -36,7 +36,7 @@ Result<int64_t> declared(const ConfigReader& config) {
                  find_integer(config.json(), name, kPositionRange));
     if (value) return *value;
   }
-  return config.class_default("max_position_embeddings", config.defaults().positions).value_or(0);
+  return config.wrapped_default("max_position_embeddings", config.defaults().positions).value_or(0);
 }
 
 // rope_parameters or rope_scaling; the full layers' where they are by kind of layer.

@@ -13,6 +13,7 @@ Status read_step3p5(const ConfigReader& config, ModelShape& shape);
 Status read_falcon(const ConfigReader& config, ModelShape& shape);
 Status read_mpt(const ConfigReader& config, ModelShape& shape);  // attn_config
 Status read_chatglm(const ConfigReader& config, ModelShape& shape);
+Status read_smollm3(const ConfigReader& config, ModelShape& shape);
 Status read_llama4(const ConfigReader& config, ModelShape& shape);
 Status read_gemma4(const ConfigReader& config, ModelShape& shape);
 Status read_mimo_v2(const ConfigReader& config, ModelShape& shape);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "shapes.h"
 
@@ -16,10 +17,13 @@ namespace fs = std::filesystem;
 
 const fs::path kConfigs = fs::path(KVANT_TEST_DATA) / "configs";
 
+const std::set<std::string> kOthers = {"by_hand.json", "expected.json", "expected_variants.json",
+                                       "variants.json"};
+
 std::vector<fs::path> config_files() {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(kConfigs)) {
-    if (entry.path().extension() == ".json" && entry.path().filename() != "expected.json")
+    if (kOthers.count(entry.path().filename()) == 0 && entry.path().extension() == ".json")
       files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
@@ -96,29 +100,42 @@ TEST(AllConfigs, GiveAnAnswerOrARefusal) {
   }
 }
 
+json read_json(const fs::path& path) {
+  std::ifstream in(path);
+  return json::parse(in);
+}
+
+void expect_layers(const Result<ModelShape>& shape, const json& answer, const std::string& name) {
+  ASSERT_TRUE(shape.ok()) << name << ": " << shape.status().message();
+  std::map<int, ModelLayer> layers = expected_layers(answer);
+  std::string differences;
+  for (size_t i = 0; i < shape->layers.size(); ++i) {
+    const std::string got = described(shape->layers[i]);
+    const std::string want = described(layers[static_cast<int>(i)]);
+    if (got != want && differences.size() < 400)
+      differences += "  layer " + std::to_string(i) + ": " + got + "wanted " + want + "\n";
+  }
+  EXPECT_EQ(differences, "") << name;
+  EXPECT_EQ(layers.size(), shape->layers.size()) << name;
+}
+
 TEST(AllConfigs, AreWhatTheModelsOwnCodeCaches) {
-  std::ifstream in(kConfigs / "expected.json");
-  if (!in)
-    GTEST_SKIP() << kConfigs / "expected.json"
-                 << " is missing";
-  const json expected = json::parse(in);
+  const json expected = read_json(kConfigs / "expected.json");
   EXPECT_EQ(expected.size(), 102u);
-  for (const auto& [name, answer] : expected.items()) {
-    const Result<ModelShape> shape = read_model_shape(kConfigs / name);
-    if (!shape.ok()) {
-      ADD_FAILURE() << shape.status().message();
-      continue;
-    }
-    std::map<int, ModelLayer> layers = expected_layers(answer);
-    std::string differences;
-    for (size_t i = 0; i < shape->layers.size(); ++i) {
-      const std::string got = described(shape->layers[i]);
-      const std::string want = described(layers[static_cast<int>(i)]);
-      if (got != want && differences.size() < 400)
-        differences += "  layer " + std::to_string(i) + ": " + got + "wanted " + want + "\n";
-    }
-    EXPECT_EQ(differences, "") << name;
-    EXPECT_EQ(layers.size(), shape->layers.size()) << name;
+  for (const auto& [name, answer] : expected.items())
+    expect_layers(read_model_shape(kConfigs / name), answer, name);
+}
+
+TEST(AllConfigs, AbsentAndNullFieldsMeanWhatTheModelsOwnCodeTakesThemFor) {
+  const json expected = read_json(kConfigs / "expected_variants.json");
+  const json variants = read_json(kConfigs / "variants.json").at("variants");
+  EXPECT_EQ(expected.size(), variants.size());
+  for (const json& variant : variants) {
+    const std::string base = variant.at("base");
+    const std::string name =
+        base.substr(0, base.rfind('.')) + ":" + variant.at("name").get<std::string>();
+    const json config = read_json(kConfigs / base).patch(variant.at("patch"));
+    expect_layers(shape_of(config), expected.at(name), name);
   }
 }
 

@@ -205,7 +205,7 @@ TEST(CaseA8, ASlidingWindowThatIsOffIsOffInEverySpelling) {
     const json config = with(small(), {{"model_type", type}, {"head_dim", 16}});
     for (const json& off : {json{{"use_sliding_window", false}, {"sliding_window", 8}},
                             json{{"sliding_window", nullptr}}, json{{"sliding_window", 0}},
-                            json{{"sliding_window", -1}}, json::object()}) {
+                            json{{"sliding_window", -1}}}) {
       EXPECT_EQ(windows_of(with(config, off)), (std::vector<int64_t>{0, 0})) << type << off;
     }
     const json on = {{"use_sliding_window", true}, {"sliding_window", 8}, {"max_window_layers", 0}};
@@ -215,6 +215,18 @@ TEST(CaseA8, ASlidingWindowThatIsOffIsOffInEverySpelling) {
                   HasSubstr("config.json: sliding_window: "))
           << type;
     }
+  }
+}
+
+TEST(CaseA8, AnAbsentWindowIsTheClasss) {
+  const std::pair<const char*, int64_t> kWindows[] = {{"mistral", 4096}, {"gemma2", 4096},
+                                                      {"phi3", 0},       {"mixtral", 0},
+                                                      {"qwen2", 0},      {"starcoder2", 0}};
+  for (const auto& [type, window] : kWindows) {
+    const json config = with(small(), {{"model_type", type}});
+    EXPECT_EQ(windows_of(config)[0], window) << type;
+    if (window == 0) continue;
+    EXPECT_THAT(notes_of(*shape_of(config)), HasSubstr("sliding_window isn't given: 4096"));
   }
 }
 
