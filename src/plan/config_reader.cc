@@ -11,7 +11,7 @@ struct SpellingRow {
   std::string_view name;
   std::string_view other;
 };
-constexpr std::array<SpellingRow, 25> kSpellings = {{
+constexpr std::array<SpellingRow, 26> kSpellings = {{
     {"hidden_size", "n_embd"},
     {"hidden_size", "n_embed"},
     {"hidden_size", "d_model"},
@@ -35,6 +35,7 @@ constexpr std::array<SpellingRow, 25> kSpellings = {{
     {"mamba_d_conv", "conv_dimension"},
     {"mamba_expand", "expansion_factor"},
     {"mamba_n_groups", "mamba_ngroups"},
+    {"mamba_n_heads", "n_mamba_heads"},
     {"num_kv_shared_layers", "shared_kv_layers"},
     {"intermediate_size", "n_inner"},
 }};

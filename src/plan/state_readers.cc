@@ -66,14 +66,24 @@ Result<int64_t> read_channels(const ConfigReader& config, std::string_view expan
   return int64_t{factor} * hidden;
 }
 
-// mamba_n_heads divide the channels; 0 where they aren't given and the class's can't be.
+// mamba_n_heads, or the channels by the width of a head; 0 where neither is given and the class's
+// number doesn't divide the channels.
 Result<int> read_state_heads(const ConfigReader& config, int64_t channels) {
   constexpr int kOfClass = 128;
-  if (!config.json().has("mamba_n_heads") && channels % kOfClass != 0) return 0;
-  KVANT_ASSIGN(const int heads, config.get_noted("mamba_n_heads", kHeadRange, kOfClass));
-  if (channels % heads == 0) return heads;
-  return corrupt(config.where("mamba_n_heads") + ": " + std::to_string(heads) +
-                 ", wanted a divisor of the " + std::to_string(channels) + " channels");
+  const auto check = [&](const char* name, int64_t value) -> Status {
+    if (channels % value == 0) return {};
+    return corrupt(config.where(name) + ": " + std::to_string(value) +
+                   ", wanted a divisor of the " + std::to_string(channels) + " channels");
+  };
+  KVANT_ASSIGN(const auto heads, config.find("mamba_n_heads", kHeadRange));
+  if (heads) KVANT_TRY(check("mamba_n_heads", *heads));
+  if (heads) return static_cast<int>(*heads);
+  KVANT_ASSIGN(const auto width, config.find("mamba_headdim", kDimRange));
+  if (width) KVANT_TRY(check("mamba_headdim", *width));
+  if (width) return static_cast<int>(channels / *width);
+  if (channels % kOfClass != 0) return 0;
+  config.note_class_value("mamba_n_heads", kOfClass);
+  return kOfClass;
 }
 
 // Names that the fields of Mamba-2 have inside of a hybrid model.
