@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
+#include "formats/names.h"
 
 namespace kvant::cli {
 namespace {
@@ -25,26 +26,18 @@ std::string shape_text(const CacheLayer& l) {
 
 // Layers of one shape on one line: "layers 0-4,6-10: 1 KV head, …".
 std::string layers_text(const ModelInfo& info) {
-  std::vector<std::pair<std::string, std::vector<size_t>>> shapes;
+  std::vector<std::pair<std::string, std::vector<int>>> shapes;
   for (size_t l = 0; l < info.cache_layers.size(); ++l) {
     const std::string shape = shape_text(info.cache_layers[l]);
     auto it =
         std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == shape; });
     if (it == shapes.end()) it = shapes.insert(shapes.end(), {shape, {}});
-    it->second.push_back(l);
+    it->second.push_back(static_cast<int>(l));
   }
   std::string out;
   for (const auto& [shape, layers] : shapes) {
-    std::string list;
-    for (size_t i = 0; i < layers.size();) {
-      size_t last = i;
-      while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
-      list += list.empty() ? "" : ",";
-      list +=
-          last > i ? fmt::format("{}-{}", layers[i], layers[last]) : fmt::format("{}", layers[i]);
-      i = last + 1;
-    }
-    out += fmt::format("  layer{} {}: {}\n", layers.size() == 1 ? "" : "s", list, shape);
+    out += fmt::format("  layer{} {}: {}\n", layers.size() == 1 ? "" : "s", index_ranges(layers),
+                       shape);
   }
   return out;
 }

@@ -47,4 +47,17 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string index_ranges(std::span<const int> indices) {
+  std::string out;
+  for (size_t i = 0; i < indices.size();) {
+    size_t last = i;
+    while (last + 1 < indices.size() && indices[last + 1] == indices[last] + 1) ++last;
+    if (!out.empty()) out += ",";
+    out += std::to_string(indices[i]);
+    if (last > i) out += "-" + std::to_string(indices[last]);
+    i = last + 1;
+  }
+  return out;
+}
+
 }  // namespace kvant

@@ -1,6 +1,7 @@
-// "Did you mean": the known names nearest to a mistyped one.
+// Names in messages: the known ones nearest to a mistyped one, and layers by number.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,5 +18,8 @@ std::string nearest_names(std::string_view name, const std::vector<std::string_v
 
 // `text` fit for an error message: at most 64 characters, anything but printable ASCII as '?'.
 std::string printable(std::string_view text);
+
+// Rising indices as ranges: "0-4,6".
+std::string index_ranges(std::span<const int> indices);
 
 }  // namespace kvant

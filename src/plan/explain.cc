@@ -2,23 +2,11 @@
 #include <fmt/format.h>
 
 #include "cache/read_rule.h"
+#include "formats/names.h"
 #include "kvant/plan.h"
 
 namespace kvant {
 namespace {
-
-// "0-4, 6, 8-9".
-std::string layer_list(const std::vector<int>& layers) {
-  std::string out;
-  for (size_t i = 0; i < layers.size();) {
-    size_t last = i;
-    while (last + 1 < layers.size() && layers[last + 1] == layers[last] + 1) ++last;
-    if (!out.empty()) out += ", ";
-    out += last > i ? fmt::format("{}-{}", layers[i], layers[last]) : fmt::to_string(layers[i]);
-    i = last + 1;
-  }
-  return out;
-}
 
 std::string describe(const CacheStream& stream) {
   std::string out(stream_kind_name(stream.kind));
@@ -48,7 +36,7 @@ std::string explain_group(const CachePlanner& planner, const PlannedGroup& group
   const size_t layers = group.layers.size();
   const GroupPages pages = planner.pages(group, set);
   std::string out = fmt::format("  {} layer{} ({}): {}\n", layers, layers == 1 ? "" : "s",
-                                layer_list(group.layers), describe(group.stream));
+                                index_ranges(group.layers), describe(group.stream));
   out += fmt::format("    a token adds {} × {} = {} values; a page holds {}{}\n", layers,
                      group.stream.entry_elements(),
                      static_cast<int64_t>(layers) * group.stream.entry_elements(), kPageTokens,

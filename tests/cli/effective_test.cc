@@ -44,13 +44,13 @@ TEST(Effective, CaseH3_EveryDifferenceIsSaidAndStrictRefusesIt) {
     bool formats_differ;
   };
   const Case cases[] = {
-      {latent, {"--kv", "int8"}, "layer 0 K uses bf16 instead of int8_channel", true},
-      {latent, {"--kv", "bf16/int8"}, "layer 0 V uses bf16 instead of int8_token", true},
-      {latent, {"--kv-layers", "1=fp8"}, "layer 1 K uses bf16 instead of fp8_e4m3", true},
-      {declares.string(), {}, "layer 0 K uses bf16 instead of fp8_e4m3", true},
-      {llama, {"--kv", "kivi4"}, "layer 0 V uses bf16 instead of int4_g32_z", true},
-      {llama, {"--kv", "int8/kivi2"}, "layer 0 V uses bf16 instead of int2_g32_z", true},
-      {llama, {"--kv", "int8", "--kv-layers", "-1=kivi4"}, "layer 2 V uses bf16", true},
+      {latent, {"--kv", "int8"}, ": K uses bf16 instead of int8_channel", true},
+      {latent, {"--kv", "bf16/int8"}, ": V uses bf16 instead of int8_token", true},
+      {latent, {"--kv-layers", "1=fp8"}, "layer 1: K uses bf16 instead of fp8_e4m3", true},
+      {declares.string(), {}, ": K uses bf16 instead of fp8_e4m3", true},
+      {llama, {"--kv", "kivi4"}, "layers 0-2: V uses bf16 instead of int4_g32_z", true},
+      {llama, {"--kv", "int8/kivi2"}, "layers 0-2: V uses bf16 instead of int2_g32_z", true},
+      {llama, {"--kv", "int8", "--kv-layers", "-1=kivi4"}, "layer 2: V uses bf16", true},
       {llama, {"--kv", "nf4_token"}, "nf4_token has no kernel", false},
       {narrow.path().string(), {"--weights", "q8_0"}, "stored as BF16, not as q8_0", false},
       {narrow.path().string(), {"--weights", "q4_0", "--kv", "int8"}, "BF16, not as q4_0", false},
