@@ -21,11 +21,12 @@ constexpr std::array<CacheField, 4> kLatentFields = {{{"kv_lora_rank", "latent a
                                                       {"qk_rope_head_dim", "latent attention"},
                                                       {"index_head_dim", "a cache of index keys"}}};
 // Of an architecture that isn't known.
-constexpr std::array<CacheField, 22> kOtherFields = {
+constexpr std::array<CacheField, 23> kOtherFields = {
     {{"mamba_d_state", "state-space layers"},
      {"ssm_state_size", "state-space layers"},
      {"state_size", "state-space layers"},
      {"ssm_cfg", "state-space layers"},
+     {"attention_types", "layers of several kinds"},
      {"attn_layer_period", "layers without attention"},
      {"attn_layer_indices", "layers without attention"},
      {"layers_block_type", "layers of several kinds"},

@@ -23,8 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Where wrappers keep their decoder's configuration.
-constexpr std::array<std::string_view, 5> kDecoders = {
-    "text_config", "language_config", "llm_config", "thinker_config", "talker_config"};
+constexpr std::array<std::string_view, 4> kDecoders = {"text_config", "language_config",
+                                                       "llm_config", "thinker_config"};
 
 struct Decoder {
   JsonObject config;

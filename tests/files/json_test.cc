@@ -52,6 +52,40 @@ TEST(Json, AWrongTypeNamesFileFieldAndValue) {
   EXPECT_FALSE(d.root().integers("o").ok());
 }
 
+TEST(Json, WordsThatPythonWritesForNoNumberMatterOnlyToWhoAsks) {
+  const JsonDocument d = parse(R"({"limit": [0.0, Infinity], "n": NaN, "low": -Infinity, "a": 3,
+                                   "text": "say \"NaN\" or \\", "Infinity": 1})");
+  EXPECT_EQ(*d.root().integer("a").value(), 3);
+  EXPECT_EQ(*d.root().string("text").value(), R"(say "NaN" or \)");
+  EXPECT_EQ(*d.root().integer("Infinity").value(), 1);
+  EXPECT_EQ(d.root().number("n").status().message(), "config.json: n: \"NaN\", wanted a number");
+  EXPECT_EQ(d.root().numbers("limit").status().message(),
+            "config.json: limit: \"Infinity\", wanted a list of numbers");
+  EXPECT_FALSE(d.root().number("low").ok());
+  EXPECT_FALSE(JsonDocument::parse(R"({"n": NaNNaN})", "c").ok());
+}
+
+TEST(Json, NullIsThereAndAbsentIsnt) {
+  const JsonDocument d = parse(R"({"null": null, "list": [], "text": "x"})");
+  EXPECT_TRUE(d.root().is_null("null"));
+  EXPECT_FALSE(d.root().is_null("absent"));
+  EXPECT_FALSE(d.root().is_null("list"));
+  EXPECT_TRUE(d.root().is_list("list"));
+  EXPECT_TRUE(d.root().is_string("text"));
+  EXPECT_FALSE(d.root().is_string("list"));
+}
+
+TEST(Json, ListsOfObjects) {
+  const JsonDocument d = parse(R"({"blocks": [{"n": 1}, {"n": "x"}], "mixed": [{}, 2]})");
+  const std::vector<JsonObject> blocks = *d.root().objects("blocks").value();
+  EXPECT_EQ(*blocks[0].integer("n").value(), 1);
+  EXPECT_EQ(blocks[1].integer("n").status().message(),
+            "config.json: blocks[1].n: \"x\", wanted an integer");
+  EXPECT_EQ(d.root().objects("mixed").status().message(),
+            "config.json: mixed: 2, wanted an object");
+  EXPECT_FALSE(d.root().objects("absent").value());
+}
+
 TEST(Json, BadDocumentsAreCorrupt) {
   for (std::string_view text : {"", "{", "[]", "{\"a\": nan}", "{} x", "\xff", "{\"a\":1e999}"}) {
     EXPECT_EQ(JsonDocument::parse(text, "config.json").status().code(), Code::kCorrupt) << text;
