@@ -145,6 +145,10 @@ struct CacheBytes {
   // live beside its codes, and one sequence at a time is prefilled in steps.
   uint64_t needed = 0;
   uint64_t kv() const { return sealed + exact; }
+  // Bits held per element that a query can see: codes, scales, sinks, open pages. 0: nothing is.
+  double effective_bits() const {
+    return ideal == 0 ? 0 : 16 * static_cast<double>(kv()) / static_cast<double>(ideal);
+  }
 };
 
 // Layers that have one stream, state and formats in common.
@@ -196,8 +200,6 @@ class CachePlanner {
 
   SideBits nominal_bits() const;  // as formats are named
   SideBits sealed_bits() const;   // of pages at length, with scales and padding
-  // Bits held per element that a query can see: codes, scales, sinks, open pages. 0: nothing is.
-  Result<double> effective_bits(int64_t tokens, int64_t source_tokens = 0) const;
 
   // The most that fit into `bytes`, each of set.tokens and sharing set.shared_prefix; 0: not one.
   Result<int64_t> max_sequences(const SequenceSet& set, uint64_t bytes) const;

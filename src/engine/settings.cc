@@ -89,8 +89,8 @@ const OptionSpec kSpecs[] = {
   {G::kPlan, "beams", "N", "1", "beams or samples of each, every one with a cache of its own beside the shared prefix", &S::beams, 1, kManySequences},
   {G::kPlan, "kv", "A,B,C", "bf16,int8,k8v4,int4,int3,int2", "the formats to plan, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
   {G::kPlan, "all-formats", "", "", "plan every format of the registry that the model's heads can take", &S::all_formats},
-  {G::kPlan, "shared-prefix", "N", "", "tokens at the start that all sequences share: whole pages of them are held once", &S::shared_prefix, 0, kManySequences},
-  {G::kPlan, "source-tokens", "N", "", "tokens of the encoder's or the images' side, for models with cross attention (default: what the model fixes, else the length itself)", &S::source_tokens, 1, kManySequences},
+  {G::kPlan, "shared-prefix", "N", "", "tokens at the start that all sequences share: whole pages of them are held once", &S::shared_prefix, 0, 0, 0, F::kCounts},
+  {G::kPlan, "source-tokens", "N", "", "tokens of the encoder's or the images' side, for models with cross attention (default: what the model fixes, else the length itself)", &S::source_tokens, 0, 0, 0, F::kCounts},
   {G::kPlan, "tp", "N", "1", "tensor parallelism: KV heads are split over so many devices", &S::tensor_ranks, 1, 65536},
   {G::kPlan, "pp", "N", "1", "pipeline parallelism: layers are split", &S::pipeline_ranks, 1, 65536},
   {G::kPlan, "cp", "N", "1", "context parallelism: pages of every sequence are dealt out", &S::context_ranks, 1, 65536},
@@ -203,6 +203,13 @@ struct Assign {
     return {};
   }
   Status operator()(int64_t Settings::*field) const {
+    if (spec.form == F::kCounts) {
+      const Result<int64_t> count = parse_count(value);
+      if (!count.ok())
+        return count.status().with_context(fmt::format("--{} {}", spec.long_name(), value));
+      settings.*field = *count;
+      return {};
+    }
     const std::optional<int64_t> n = parse_number<int64_t>(value);
     if (!n || static_cast<double>(*n) < spec.low || static_cast<double>(*n) > spec.high) {
       return bad_number(spec, value, "a whole number");

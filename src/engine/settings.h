@@ -102,7 +102,7 @@ enum class TextForm : uint8_t {
   kFilled,    // not empty
   kOneItem,   // not empty, and no list
   kItems,     // a list by comma: no item is empty, none is there twice
-  kCounts,    // tokens, a list by comma: 4k,32k (k is 1024)
+  kCounts,    // tokens: 4k (k is 1024); a list by comma where the field is a text
   kSpread,    // an average and a 95th percentile of tokens: 2k:8k, or one number for both
   kSize,      // bytes: 24G (G is 2^30), 24GB (10^9)
   kOptional,  // may be left out, which means "-", and comes after `=`: --json, --json=FILE

@@ -265,12 +265,6 @@ SideBits CachePlanner::mean_bits(double (*bits)(const PlannedGroup&, Side)) cons
           .both = mean(sums[0] + sums[1], elements[0] + elements[1])};
 }
 
-Result<double> CachePlanner::effective_bits(int64_t tokens, int64_t source_tokens) const {
-  KVANT_ASSIGN(const CacheBytes held, bytes({.tokens = tokens, .source_tokens = source_tokens}));
-  if (held.ideal == 0) return 0.0;
-  return 16 * static_cast<double>(held.kv()) / static_cast<double>(held.ideal);
-}
-
 Result<int64_t> CachePlanner::max_sequences(const SequenceSet& set, uint64_t bytes) const {
   return greatest(kMaxSequences, [&](int64_t sequences) -> Result<bool> {
     if (sequences == 0) return true;

@@ -83,7 +83,7 @@ Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet
   out += fmt::format("\n  the same values in bf16, unpadded: {} bytes", bytes.ideal);
   if (bytes.ideal > 0) {
     out += fmt::format("; effective bits = 16 × {} / {} = {:.2f}", bytes.kv(), bytes.ideal,
-                       16 * static_cast<double>(bytes.kv()) / static_cast<double>(bytes.ideal));
+                       bytes.effective_bits());
   }
   out += fmt::format(
       "\n  to grow to this length the pool needs {} bytes: a page's rows live beside its codes "

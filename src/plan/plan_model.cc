@@ -72,6 +72,10 @@ class Planning {
       row.device_bytes = std::max(row.device_bytes, bytes.kv() + bytes.state);
       most_needed = std::max(most_needed, bytes.needed);
     }
+    // What is copied to several devices is stored more than once; the tokens' own values aren't.
+    KVANT_ASSIGN(const CacheBytes once, planners.whole.bytes(set));
+    row.bytes.ideal = once.ideal;
+    row.effective_bits = once.effective_bits();
     if (!request_.memory) return row;
     const uint64_t room = room_for_cache();
     row.spare_bytes = static_cast<int64_t>(room) - static_cast<int64_t>(most_needed) -
@@ -113,8 +117,7 @@ class Planning {
              !__builtin_add_overflow(total, product, &total) && total <= INT64_MAX;
     };
     if (add_to(bytes.sealed, sum.sealed) && add_to(bytes.exact, sum.exact) &&
-        add_to(bytes.state, sum.state) && add_to(bytes.ideal, sum.ideal) &&
-        add_to(bytes.needed, sum.needed))
+        add_to(bytes.state, sum.state) && add_to(bytes.needed, sum.needed))
       return {};
     return exhausted("the cache takes more than 2^63 bytes");
   }
