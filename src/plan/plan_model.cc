@@ -62,7 +62,6 @@ class Planning {
     row.bytes_per_token_long = planners.whole.bytes_per_token_long();
     row.nominal_bits = planners.whole.nominal_bits();
     row.sealed_bits = planners.whole.sealed_bits();
-    KVANT_ASSIGN(row.effective_bits, planners.whole.effective_bits(set.tokens, set.source_tokens));
     uint64_t most_needed = 0;
     const auto copies = static_cast<uint64_t>(request_.sharding.tensor) *
                         static_cast<uint64_t>(request_.sharding.context);
@@ -76,7 +75,21 @@ class Planning {
     KVANT_ASSIGN(const CacheBytes once, planners.whole.bytes(set));
     row.bytes.ideal = once.ideal;
     row.effective_bits = once.effective_bits();
-    if (!request_.memory) return row;
+    if (request_.memory) KVANT_TRY(set_capacity(planners, set, most_needed, row));
+    return row;
+  }
+
+  // Of one device: context ranks hold all weights, tensor and pipeline ranks their share.
+  uint64_t device_weights() const {
+    const auto ranks = static_cast<uint64_t>(request_.sharding.tensor) *
+                       static_cast<uint64_t>(request_.sharding.pipeline);
+    return (request_.weight_bytes + ranks - 1) / ranks;
+  }
+
+ private:
+  // What fits beside the weights, on the device where least does.
+  Status set_capacity(const StagedPlanners& planners, const SequenceSet& set, uint64_t most_needed,
+                      PlanRow& row) const {
     const uint64_t room = room_for_cache();
     row.spare_bytes = static_cast<int64_t>(room) - static_cast<int64_t>(most_needed) -
                       static_cast<int64_t>(overdrawn());
@@ -92,17 +105,9 @@ class Planning {
       row.max_context = std::min(row.max_context, overdrawn() > 0 ? 0 : longest);
     }
     row.context_is_models = shape_.max_positions > 0 && row.max_context == model_limit;
-    return row;
+    return {};
   }
 
-  // Of one device: context ranks hold all weights, tensor and pipeline ranks their share.
-  uint64_t device_weights() const {
-    const auto ranks = static_cast<uint64_t>(request_.sharding.tensor) *
-                       static_cast<uint64_t>(request_.sharding.pipeline);
-    return (request_.weight_bytes + ranks - 1) / ranks;
-  }
-
- private:
   uint64_t taken() const {
     return device_weights() + request_.memory->workspace + request_.memory->activation;
   }
