@@ -160,7 +160,7 @@ std::string workload_table(const PlanReport& report, bool colored) {
   const bool memory = report.request.memory.has_value();
   std::vector<Table::Column> columns = {{"format", true}, {"average"}, {"P95"}};
   if (memory) {
-    columns = {{"format", true}, {"average"},   {"memory"},  {"sequences"}, {"longest"}, {"P95"},
+    columns = {{"format", true}, {"average"},   {"memory"},  {"sequences"}, {"P95"},
                {"memory"},       {"sequences"}, {"longest"}, {"gain"},      {"exact"}};
   }
   Table table(columns);
@@ -171,9 +171,9 @@ std::string workload_table(const PlanReport& report, bool colored) {
       if (!memory) continue;
       cells.push_back(fits_cell(report, *at));
       cells.push_back({fmt::format("{}", at->max_sequences)});
-      cells.push_back({context_text(*at)});
     }
     if (memory) {
+      cells.push_back({context_text(row.p95)});
       cells.push_back({fmt::format("{:.2f}", row.expected_gain)});
       cells.push_back({row.exact_gain ? fmt::format("{:.2f}", *row.exact_gain) : "-"});
     }
@@ -189,7 +189,8 @@ std::string workload_table(const PlanReport& report, bool colored) {
   if (memory) {
     out += paint(
         "gain: capacity over bf16 as 1 / (1 - share + share / compression), share being "
-        "the cache's of weights and bf16 cache; exact: sequences that fit, over bf16's\n",
+        "the cache's of weights and bf16 cache; exact: sequences that fit, over bf16's; "
+        "longest: what so many sequences can grow to\n",
         Color::kDim, colored);
   }
   return out;
