@@ -73,8 +73,10 @@ Status read_latent(const ConfigReader& config, ModelShape& shape) {
 }
 
 Status read_longcat(const ConfigReader& config, ModelShape& shape) {
-  KVANT_TRY(read_latent(config, shape));
-  shape.layers.resize(2 * shape.layers.size(), ModelLayer(shape.layers[0]));
+  KVANT_ASSIGN(const int num_layers, require_integer(config.json(), "num_layers", kLayerRange));
+  KVANT_TRY(read_query_heads(config, shape).status());
+  KVANT_ASSIGN(const ModelLayer layer, read_latent_layer(config));
+  shape.layers.assign(2 * static_cast<size_t>(num_layers), layer);
   return {};
 }
 

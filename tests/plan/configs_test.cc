@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "shapes.h"
 
@@ -136,6 +138,45 @@ TEST(AllConfigs, AbsentAndNullFieldsMeanWhatTheModelsOwnCodeTakesThemFor) {
         base.substr(0, base.rfind('.')) + ":" + variant.at("name").get<std::string>();
     const json config = read_json(kConfigs / base).patch(variant.at("patch"));
     expect_layers(shape_of(config), expected.at(name), name);
+  }
+}
+
+using Fields = std::set<std::pair<std::string, std::string>>;  // model type and name
+
+// One field after another is made nonsense, also inside a wrapper's decoder, once for every type.
+void expect_sentences(const json& config, const json::json_pointer& object, Fields& seen) {
+  const std::string type = config.at(object).value("model_type", "");
+  const json nonsense = {nullptr, -1, 1e300, "x", {1, "x"}, std::numeric_limits<int64_t>::max()};
+  for (const auto& [key, value] : config.at(object).items()) {
+    if (value.is_object() && key.ends_with("_config")) expect_sentences(config, object / key, seen);
+    if (!seen.insert({type, key}).second) continue;
+    for (const json& bad : nonsense) {
+      json damaged = config;
+      damaged[object / key] = bad;
+      const auto shape = shape_of(damaged);
+      if (shape.ok()) {
+        const auto planner = planner_of(*shape, "bf16");
+        EXPECT_TRUE(!planner.ok() || planner->bytes({.tokens = 1000}).ok()) << key << bad;
+        continue;
+      }
+      const std::string message = shape.status().message();
+      EXPECT_TRUE(message.starts_with("config.json: ") && message.size() < 300 &&
+                  message.find('\n') == std::string::npos)
+          << message;
+    }
+  }
+}
+
+TEST(AllConfigs, NonsenseInAnyFieldIsOneSentence) {
+  Fields seen;
+  for (const fs::path& file : config_files()) {
+    SCOPED_TRACE(file);
+    std::ifstream in(file);
+    json config = json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (config.is_discarded()) continue;  // one has Python's Infinity
+    for (const char* bulky : {"quantization_config", "vision_config", "id2label", "label2id"})
+      config.erase(bulky);
+    expect_sentences(config, json::json_pointer(), seen);
   }
 }
 
