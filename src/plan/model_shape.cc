@@ -1,5 +1,6 @@
 // ModelShape from files: which object of a configuration is the decoder, which architecture reads
 // it, and what all of them have in common.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -69,6 +70,13 @@ Result<TypeName> type_of(const JsonObject& config) {
   return type;
 }
 
+// A name that a file may have made of anything, for messages and tables.
+std::string presentable(const std::string& name) {
+  const bool plain = name.size() <= 64 && std::all_of(name.begin(), name.end(),
+                                                      [](char c) { return c >= ' ' && c <= '~'; });
+  return plain ? name : in_quotes(name);
+}
+
 // Models that say by a field of their own whether they normalise q and k.
 Result<bool> normalises_q_and_k(const ConfigReader& config) {
   bool normed = config.defaults().qk_norm;
@@ -87,7 +95,7 @@ Result<ModelShape> shape_of_config(const JsonObject& root) {
   }
   const bool known = type.architecture != nullptr;
   ModelShape shape;
-  shape.architecture = type.name.empty() ? "unknown" : type.name;
+  shape.architecture = type.name.empty() ? "unknown" : presentable(type.name);
   ConfigReader reader(decoder.config, root, known ? *type.architecture : unknown_architecture(),
                       shape);
   reader.set_place(decoder.place);
@@ -117,7 +125,7 @@ Result<ModelShape> shape_of_gguf(const fs::path& path) {
                JsonDocument::parse(config, path.string() + " (metadata as a config.json)"));
   KVANT_ASSIGN(ModelShape shape, shape_of_config(document.root()));
   shape.source = path.string();
-  shape.architecture = *file->string("general.architecture");
+  shape.architecture = presentable(std::string(*file->string("general.architecture")));
   shape.num_parameters = 0;
   for (const GgufTensor& tensor : file->tensors()) {
     shape.weight_bytes += tensor.data.size();

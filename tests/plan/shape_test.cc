@@ -408,6 +408,7 @@ TEST(ModelType, OneThatIsntKnownIsAssumedToBeStandard) {
               HasSubstr("all are taken to see every token"));
   EXPECT_EQ(windows_of(with(config, {{"sliding_window", 8}, {"sliding_window_pattern", "LG"}})),
             (std::vector<int64_t>{8, 0}));
+  EXPECT_EQ(shape_of(with(config, {{"model_type", "a\nb"}}))->architecture, "'a\\x0ab'");
   for (const char* field : {"ssm_state_size", "attn_layer_period", "linear_num_value_heads"}) {
     EXPECT_THAT(refusal(with(config, {{field, 4}})),
                 AllOf(HasSubstr(field), HasSubstr(": 4 means"), HasSubstr("novel")));
