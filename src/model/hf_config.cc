@@ -156,6 +156,8 @@ Result<RopeScaling> read_scaling(const JsonObject& config, const JsonObject& obj
     KVANT_TRY(read_pair_factors(object, spec, s));
     // The short factors hold for the original length only.
     if (spec.context <= s.original_positions) spec.max_positions = s.original_positions;
+  } else if (s.kind == "llama3" && original && spec.max_positions > *original) {
+    // Its factor says how the frequencies are bent, not how far: what is declared is final.
   } else if (original && s.factor > 1 && rope_scaling_stretches(s.kind)) {
     // The declared length may be final already: it is never multiplied.
     spec.max_positions = std::max(spec.max_positions,
