@@ -143,29 +143,12 @@ Result<ModelShape> read_shape(const std::string& model) {
   return parse_model_shape(text, "standard input");
 }
 
-// The calculation of every row.
-Result<std::string> explanations(const ModelShape& shape, const PlanRequest& request) {
-  std::string out;
-  for (const std::string& format : request.formats) {
-    const auto formats = resolve_model_formats(shape, format, request.kv_layers, request.strict);
-    if (!formats.ok() && request.skip_refused) continue;
-    if (!formats.ok()) return formats.status();
-    KVANT_ASSIGN(const CachePlanner planner,
-                 CachePlanner::create(shape, formats->effective, request.options));
-    for (const int64_t tokens : request.tokens) {
-      KVANT_ASSIGN(const std::string text,
-                   explain_bytes(planner, sequences_of(shape, request, tokens, request.batch)));
-      out += fmt::format("\n{}: {}", format, text);
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 Status run_plan(const Invocation& in) {
   const Settings& s = in.settings;
-  if (in.model.empty()) return write_text("-", plan_lesson());
+  if (in.model.empty() && s.given.empty()) return write_text("-", plan_lesson());
+  if (in.model.empty()) return invalid_argument("MODEL is missing; see kvant plan --help");
   if (s.all_formats && s.is_given("kv"))
     return invalid_argument("--all-formats and --kv: wanted one of them");
   if (!s.json.empty() && s.json == s.csv)
@@ -182,8 +165,8 @@ Status run_plan(const Invocation& in) {
     std::string out = plan_text(report, has_colors(stdout));
     if (s.per_layer) out += plan_layers_text(report);
     if (s.explain) {
-      KVANT_ASSIGN(const std::string text, explanations(shape, request));
-      out += text;
+      KVANT_ASSIGN(const std::string text, explain_plan(shape, request));
+      out += "\n" + text;
     }
     KVANT_TRY(write_text("-", out));
   }

@@ -76,6 +76,7 @@ Json row_json(const PlanRow& row, const PlanRequest& request) {
                {"state_bytes", row.bytes.state},
                {"needed_bytes", row.bytes.needed},
                {"device_bytes", row.device_bytes},
+               {"device_needed_bytes", row.device_needed},
                {"bytes_per_token", row.bytes_per_token},
                {"bytes_per_token_long", row.bytes_per_token_long},
                {"nominal_bits", row.nominal_bits.both},
@@ -84,6 +85,7 @@ Json row_json(const PlanRow& row, const PlanRequest& request) {
                {"v_sealed_bits", row.sealed_bits.value},
                {"effective_bits", row.effective_bits},
                {"fits", row.fits ? Json(*row.fits) : Json()},
+               {"available_bytes", row.fits ? Json(row.available_bytes) : Json()},
                {"spare_bytes", row.fits ? Json(row.spare_bytes) : Json()},
                {"max_sequences", row.fits ? Json(row.max_sequences) : Json()},
                {"max_context", row.fits ? Json(row.max_context) : Json()}};
@@ -113,6 +115,12 @@ std::string context_text(const PlanRow& row) {
   return fmt::format("{}{}", row.max_context, row.context_is_models ? " (model)" : "");
 }
 
+// "8.50/4.12"; nothing is said of a V that isn't stored.
+std::string sealed_text(const PlanRow& row) {
+  const auto side = [](double bits) { return bits > 0 ? fmt::format("{:.2f}", bits) : "-"; };
+  return fmt::format("{}/{}", side(row.sealed_bits.key), side(row.sealed_bits.value));
+}
+
 std::string rows_table(const PlanReport& report, bool colored) {
   const bool windows = std::any_of(
       report.plan.rows.begin(), report.plan.rows.end(),
@@ -131,7 +139,7 @@ std::string rows_table(const PlanReport& report, bool colored) {
     std::vector<Cell> cells = {
         {row.format, Color::kBold},
         {fmt::format("{}", row.tokens)},
-        {fmt::format("{:.2f}/{:.2f}", row.sealed_bits.key, row.sealed_bits.value)},
+        {sealed_text(row)},
         {fmt::format("{:.2f}", row.effective_bits)},
         {windows ? fmt::format("{:g}, {:g}", row.bytes_per_token, row.bytes_per_token_long)
                  : fmt::format("{:g}", row.bytes_per_token)},
@@ -196,6 +204,13 @@ std::string workload_table(const PlanReport& report, bool colored) {
   return out;
 }
 
+// "16 sequences of up to 4608 tokens fit".
+std::string what_fits(const PlanRow& row) {
+  if (row.max_context == 0) return "not even one token fits";
+  return fmt::format("{} of up to {} tokens {}", counted(row.sequences, "sequence"),
+                     row.max_context, row.sequences == 1 ? "fits" : "fit");
+}
+
 // Does it fit, by how much, and what would.
 std::string workload_sentence(const PlanReport& report) {
   const auto row_of = [&](const std::string& format) {
@@ -207,9 +222,9 @@ std::string workload_sentence(const PlanReport& report) {
     const PlanRow& row = row_of(report.plan.first_fit)->p95;
     return fmt::format(
         "{} is the first format in order of quality that fits the 95th percentile: {} of {} "
-        "tokens, {}. {} of that length fit, or {} of up to {} tokens.\n",
+        "tokens, {}. At most {} of that length, or {}.\n",
         row.format, counted(load.concurrency, "request"), row.tokens, fits_text(report, row),
-        counted(row.max_sequences, "sequence"), row.sequences, row.max_context);
+        counted(row.max_sequences, "sequence"), what_fits(row));
   }
   if (report.plan.workload.empty()) return "";
   const auto best = std::max_element(report.plan.workload.begin(), report.plan.workload.end(),
@@ -219,11 +234,10 @@ std::string workload_sentence(const PlanReport& report) {
   const PlanRow& row = best->p95;
   return fmt::format(
       "None of these formats fits the 95th percentile: {} of {} tokens are {} even in {}. With it "
-      "{} of that length fit, or {} of up to {} tokens; a smaller --concurrency, --tp, --pp or "
-      "more "
+      "at most {} of that length, or {}; a smaller --concurrency, --tp, --pp or more "
       "--device-memory help.\n",
       counted(load.concurrency, "request"), row.tokens, fits_text(report, row), row.format,
-      counted(row.max_sequences, "sequence"), row.sequences, row.max_context);
+      counted(row.max_sequences, "sequence"), what_fits(row));
 }
 
 // One sentence for the first row that doesn't fit: what is needed, what there is, what would fit.
@@ -231,11 +245,12 @@ std::string misfit_sentence(const PlanReport& report) {
   for (const PlanRow& row : report.plan.rows) {
     if (row.fits.value_or(true)) continue;
     return fmt::format(
-        "{}: {} of {} tokens need {}, which is {} on a device of {}; {} of up to {} tokens fit "
-        "(--tokens, --batch, --kv with fewer bits, --tp, --pp or --device-memory change that)\n",
-        row.format, counted(row.sequences, "sequence"), row.tokens,
-        bytes_text(report, row.bytes.needed), fits_text(report, row),
-        bytes_text(report, report.request.memory->total), row.sequences, row.max_context);
+        "{}: {} of {} need{} {} on a device that has {} of {} left, {}; {} (--tokens, --batch, "
+        "--kv with fewer bits, --tp, --pp or --device-memory change that)\n",
+        row.format, counted(row.sequences, "sequence"), counted(row.tokens, "token"),
+        row.sequences == 1 ? "s" : "", bytes_text(report, row.device_needed),
+        bytes_text(report, row.available_bytes), bytes_text(report, report.request.memory->total),
+        fits_text(report, row), what_fits(row));
   }
   return "";
 }
@@ -305,7 +320,7 @@ std::string plan_layers_text(const PlanReport& report) {
                      {s == 0 ? state : ""}});
     }
   }
-  return fmt::format("\nlayers, bytes in {}\n", report.request.formats.front()) +
+  return fmt::format("\nlayers, bytes in {}\n", report.plan.rows.front().format) +
          table.render(false);
 }
 
@@ -315,7 +330,7 @@ Json plan_json(const PlanReport& report) {
                {"max_positions", report.shape.max_positions},
                {"parameters", report.shape.num_parameters},
                {"weight_bytes", report.request.weight_bytes},
-               {"layers_format", report.request.formats.front()},
+               {"layers_format", report.plan.rows.front().format},
                {"layers", Json::array()},
                {"rows", Json::array()}};
   for (size_t l = 0; l < report.shape.layers.size(); ++l)

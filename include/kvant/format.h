@@ -119,11 +119,20 @@ struct LayerShape {
       true;  // false: this layer's stream is kept exact whatever is asked (a latent, for now)
 };
 
+// Layers of which one side is bf16, for one and the same reason, because it can't take the format
+// that a preset or default put there.
+struct FormatFallback {
+  Side side = Side::kKey;
+  std::string format;
+  std::string reason;
+  std::vector<int> layers = {};  // rising
+};
+
 struct ResolvedFormats {
   std::vector<FormatPair> requested;  // one per layer
   std::vector<FormatPair> effective;
-  // Why effective differs, and which formats are read slowly: one sentence each; empty if nothing
-  // is to be said.
+  std::vector<FormatFallback> fallbacks;  // where they differ
+  // A sentence for each of the fallbacks, then one for each format that is read slowly.
   std::vector<std::string> notes;
 };
 

@@ -188,7 +188,7 @@ class CachePlanner {
   static Result<CachePlanner> create(const ModelShape& shape, std::span<const FormatPair> formats,
                                      const PlanOptions& options);
 
-  // exhausted if a number leaves 63 bits.
+  // exhausted for more than 2^62 bytes.
   Result<CacheBytes> bytes(const SequenceSet& set) const;
   // The summand of one group: pages that the first sequence holds, and each further one beside what
   // all share.
@@ -241,22 +241,23 @@ struct Workload {
 
 struct PlanRequest {
   std::vector<std::string> formats = {"bf16"};
-  std::string kv_layers;
+  std::string kv_layers = {};
   bool strict = false;
   bool skip_refused = false;  // formats that a layer can't hold become a note, not an error
-  std::vector<int64_t> tokens;
+  std::vector<int64_t> tokens = {};
   int64_t batch = 1;
   int64_t beams = 1;
   int64_t shared_prefix = 0;
   int64_t source_tokens = 0;  // of cross attention; 0: what the model fixes, else as `tokens`
-  PlanOptions options;
-  Sharding sharding;
-  std::optional<DeviceMemory> memory;
+  PlanOptions options = {};
+  Sharding sharding = {};
+  std::optional<DeviceMemory> memory = {};
   uint64_t weight_bytes = 0;  // over all devices; needed where `memory` is given
-  std::optional<Workload> workload;
+  std::optional<Workload> workload = {};
 };
 
-// So many requests of this length, as the request describes them.
+// So many requests of this length, as the request describes them. Numbers beyond 63 bits become
+// 2^63 - 1, which CachePlanner refuses.
 SequenceSet sequences_of(const ModelShape& shape, const PlanRequest& request, int64_t tokens,
                          int64_t requests);
 
@@ -275,7 +276,9 @@ struct PlanRow {
   // Where the request gives a device: whether `needed` fits beside the weights on each, how many
   // sequences of this length do, and how long these may become (limited: by the model itself).
   std::optional<bool> fits;
-  int64_t spare_bytes = 0;  // of the fullest device; negative: so much is missing
+  uint64_t available_bytes = 0;  // on a device, beside its weights, workspace and activations
+  uint64_t device_needed = 0;    // on the fullest device, of CacheBytes::needed
+  int64_t spare_bytes = 0;       // there; negative: so much is missing
   int64_t max_sequences = 0;
   int64_t max_context = 0;
   bool context_is_models = false;
@@ -298,11 +301,15 @@ struct Plan {
   std::vector<std::string> notes;
 };
 
+// invalid_argument for a request that isn't one, and for caches beyond 2^62 bytes.
 Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request);
 
 // The arithmetic of one row with the model's own numbers in it, group of layers by group of layers,
-// so that it can be redone on paper.
-Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet& set);
+// so that it can be redone on paper. `first_layer`: of the stage that the planner is for.
+Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet& set,
+                                  int first_layer = 0);
+// The same for every row of a plan; on several devices, stage by stage.
+Result<std::string> explain_plan(const ModelShape& shape, const PlanRequest& request);
 
 // Formats that were measured on real models, best first (KLD to bf16, docs/numerics.md).
 std::span<const std::string_view> formats_by_quality();

@@ -26,6 +26,11 @@ Status check_page_multiple(const char* name, int tokens) {
                           " tokens, or 0");
 }
 
+Status check_pages(const CacheOptions& options) {
+  KVANT_TRY(check_page_multiple("the number of sink tokens", options.sinks));
+  return check_page_multiple("the exact window", options.exact_window);
+}
+
 Status check_in_range(const std::string& what, int value, int low, int high) {
   if (value >= low && value <= high) return Status();
   return invalid_argument(what + " is " + std::to_string(value) + "; wanted " +
@@ -239,7 +244,12 @@ Result<GroupLayout> layout_group(const CacheLayer& layer, int num_layers, int si
   KVANT_TRY(check_in_range("the number of KV heads", layer.num_kv_heads, 1, kMaxHeads));
   CacheOptions one{.layers = {layer}, .sinks = sinks, .exact_window = exact_window};
   one.layers[0].num_kv_heads = 1;
-  KVANT_ASSIGN(const BoundLayers bound, bind_layers(one, formats, active_isa()));
+  KVANT_TRY(check_pages(one));
+  KVANT_TRY(check_shape(one.layers[0]));
+  BoundLayers bound;
+  bound.layers.resize(1);
+  KVANT_TRY(bind_layer(one, 0, formats, active_isa(), bound.layers[0]));
+  assign_groups(one, bound);
   GroupLayout group = bound.groups[0];
   group.num_heads = layer.num_kv_heads;
   group.num_layers = num_layers;
@@ -248,8 +258,7 @@ Result<GroupLayout> layout_group(const CacheLayer& layer, int num_layers, int si
 }
 
 Result<BoundLayers> bind_layers(const CacheOptions& options, const FormatSource& formats, Isa isa) {
-  KVANT_TRY(check_page_multiple("the number of sink tokens", options.sinks));
-  KVANT_TRY(check_page_multiple("the exact window", options.exact_window));
+  KVANT_TRY(check_pages(options));
   KVANT_TRY(check_in_range("the number of layers", static_cast<int>(options.layers.size()), 1,
                            kMaxLayers));
   BoundLayers bound;

@@ -89,8 +89,8 @@ const OptionSpec kSpecs[] = {
   {G::kPlan, "beams", "N", "1", "beams or samples of each, every one with a cache of its own beside the shared prefix", &S::beams, 1, kManySequences},
   {G::kPlan, "kv", "A,B,C", "bf16,int8,k8v4,int4,int3,int2", "the formats to plan, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
   {G::kPlan, "all-formats", "", "", "plan every format of the registry that the model's heads can take", &S::all_formats},
-  {G::kPlan, "shared-prefix", "N", "", "tokens at the start that all sequences share: whole pages of them are held once", &S::shared_prefix, 0, 0, 0, F::kCounts},
-  {G::kPlan, "source-tokens", "N", "", "tokens of the encoder's or the images' side, for models with cross attention (default: what the model fixes, else the length itself)", &S::source_tokens, 0, 0, 0, F::kCounts},
+  {G::kPlan, "shared-prefix", "N", "", "tokens at the start that all sequences share: whole pages of them are held once", &S::shared_prefix, 1, kManySequences, 0, F::kCounts},
+  {G::kPlan, "source-tokens", "N", "", "tokens of the encoder's or the images' side, for models with cross attention (default: what the model fixes, else the length itself)", &S::source_tokens, 1, kManySequences, 0, F::kCounts},
   {G::kPlan, "tp", "N", "1", "tensor parallelism: KV heads are split over so many devices", &S::tensor_ranks, 1, 65536},
   {G::kPlan, "pp", "N", "1", "pipeline parallelism: layers are split", &S::pipeline_ranks, 1, 65536},
   {G::kPlan, "cp", "N", "1", "context parallelism: pages of every sequence are dealt out", &S::context_ranks, 1, 65536},
@@ -129,7 +129,11 @@ std::optional<T> parse_number(std::string_view text) {
 Status check_quantity(const OptionSpec& spec, std::string_view value) {
   if (spec.form == F::kSize) return parse_size(value).status();
   std::string items(value);
-  if (spec.form == F::kSpread) std::replace(items.begin(), items.end(), ':', ',');
+  if (spec.form == F::kSpread) {
+    std::replace(items.begin(), items.end(), ':', ',');
+    if (std::count(items.begin(), items.end(), ',') > 1)
+      return invalid_argument(fmt::format("wanted {}", spec.metavar));
+  }
   int64_t last = 0;
   for (const std::string& item : split_items(items)) {
     KVANT_ASSIGN(const int64_t count, parse_count(item));
@@ -137,8 +141,6 @@ Status check_quantity(const OptionSpec& spec, std::string_view value) {
       return invalid_argument("the 95th percentile is below the average");
     last = count;
   }
-  if (spec.form == F::kSpread && split_items(items).size() > 2)
-    return invalid_argument(fmt::format("wanted {}", spec.metavar));
   return {};
 }
 
@@ -156,7 +158,7 @@ Result<double> parse_with_unit(std::string_view text, std::span<const Unit> unit
   for (const Unit& unit : units) {
     const double value = *number * unit.factor;
     if (unit.name != text.substr(at)) continue;
-    return value < 9e18 ? Result<double>(value) : refused();
+    return value <= 0x1p60 ? Result<double>(value) : refused();
   }
   return refused();
 }
@@ -316,7 +318,7 @@ Result<uint64_t> parse_size(std::string_view text) {
       {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"B", 1}};
   KVANT_ASSIGN(const double value,
                parse_with_unit(text, kUnits,
-                               "a size below 2^62 bytes, such as 24G (2^30 bytes each), 24GB "
+                               "a size up to 2^60 bytes, such as 24G (2^30 bytes each), 24GB "
                                "(10^9) or a number of bytes"));
   return static_cast<uint64_t>(value);
 }
@@ -324,9 +326,10 @@ Result<uint64_t> parse_size(std::string_view text) {
 Result<int64_t> parse_amount(std::string_view text) {
   static constexpr Unit kUnits[] = {{"", 1},    {"k", 1e3}, {"K", 1e3}, {"m", 1e6},
                                     {"M", 1e6}, {"b", 1e9}, {"B", 1e9}, {"T", 1e12}};
-  constexpr std::string_view kWanted = "a number such as 135M, 7.6B or 1.5T";
+  constexpr double kMost = 1e15;
+  constexpr std::string_view kWanted = "a number up to 1000T, such as 135M, 7.6B or 1.5T";
   KVANT_ASSIGN(const double value, parse_with_unit(text, kUnits, kWanted));
-  if (value < 1) return invalid_argument(fmt::format("wanted {}", kWanted));
+  if (value < 1 || value > kMost) return invalid_argument(fmt::format("wanted {}", kWanted));
   return static_cast<int64_t>(value);
 }
 

@@ -148,9 +148,10 @@ Status check_settings(const Settings& settings);
 
 // "4096", "4k", "1M": a number of tokens from 1 on; k is 1024. invalid_argument otherwise.
 Result<int64_t> parse_count(std::string_view text);
-// "1.5G", "24GiB" (2^30 each), "24GB" (10^9 each), "1000": bytes. invalid_argument otherwise.
+// "1.5G", "24GiB" (2^30 each), "24GB" (10^9 each), "1000": bytes, up to 2^60. invalid_argument
+// otherwise.
 Result<uint64_t> parse_size(std::string_view text);
-// "7.6B", "135M", "1000": a number of things, decimal. invalid_argument otherwise.
+// "7.6B", "135M", "1000": a number of things, decimal, up to 10^15. invalid_argument otherwise.
 Result<int64_t> parse_amount(std::string_view text);
 
 // "a,b,c" cut at the commas.

@@ -165,16 +165,11 @@ Status report_slow_formats(const std::set<std::string>& slow, bool strict,
   return {};
 }
 
-// Layers that differ from what was asked for one and the same reason.
-struct Fallback {
-  std::string what;  // "K uses bf16 instead of …"
-  std::vector<int> layers;
-};
-
-void add_fallback(std::vector<Fallback>& fallbacks, std::string what, size_t layer) {
-  auto same = std::find_if(fallbacks.begin(), fallbacks.end(),
-                           [&](const Fallback& f) { return f.what == what; });
-  if (same == fallbacks.end()) same = fallbacks.insert(same, {std::move(what), {}});
+void add_fallback(std::vector<FormatFallback>& fallbacks, FormatFallback one, size_t layer) {
+  auto same = std::find_if(fallbacks.begin(), fallbacks.end(), [&](const FormatFallback& known) {
+    return known.side == one.side && known.format == one.format && known.reason == one.reason;
+  });
+  if (same == fallbacks.end()) same = fallbacks.insert(same, std::move(one));
   same->layers.push_back(static_cast<int>(layer));
 }
 
@@ -193,7 +188,6 @@ Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view ov
   }
   ResolvedFormats out;
   std::set<std::string> slow;
-  std::vector<Fallback> fallbacks;
   for (size_t l = 0; l < layers.size(); ++l) {
     const Wish& wish = wishes[l];
     FormatPair effective = wish.formats;
@@ -202,22 +196,20 @@ Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view ov
       std::string& format = side == Side::kKey ? effective.key : effective.value;
       const Status why = refusal(format, side, layers[l], static_cast<int>(l), slow);
       if (why.ok()) continue;
-      const std::string name(side_name(side));
       const bool stays_exact = !layers[l].quantizable || layers[l].value_dim == 0;
       if (strict || (wish.named && !stays_exact))
-        return why.with_context("layer " + std::to_string(l) + " " + name);
-      add_fallback(
-          fallbacks,
-          name + " uses " + std::string(kFallback) + " instead of " + format + ": " + why.message(),
-          l);
+        return why.with_context("layer " + std::to_string(l) + " " + std::string(side_name(side)));
+      add_fallback(out.fallbacks, {side, std::move(format), why.message()}, l);
       format = kFallback;
     }
     out.requested.push_back(wish.formats);
     out.effective.push_back(std::move(effective));
   }
-  for (const Fallback& fallback : fallbacks) {
+  for (const FormatFallback& fallback : out.fallbacks) {
     out.notes.push_back((fallback.layers.size() == 1 ? "layer " : "layers ") +
-                        index_ranges(fallback.layers) + ": " + fallback.what);
+                        index_ranges(fallback.layers) + ": " +
+                        std::string(side_name(fallback.side)) + " uses " + std::string(kFallback) +
+                        " instead of " + fallback.format + ": " + fallback.reason);
   }
   KVANT_TRY(report_slow_formats(slow, strict, out.notes));
   return out;

@@ -1,7 +1,6 @@
 // CachePlanner: a model's layers in groups, and the bytes of their pages. Sizes of pages come from
 // the codecs and counts of pages from the read rule, as the pool's do; this file only multiplies.
 #include <algorithm>
-#include <limits>
 
 #include "attention/bound_layers.h"
 #include "cache/read_rule.h"
@@ -15,6 +14,9 @@ constexpr int64_t kMaxSequences = int64_t{1} << 40;
 // Wide enough for every product of checked factors: pages · sequences · layers · heads · bytes.
 __extension__ typedef unsigned __int128 Wide;
 
+// So that a difference of two sizes has a sign.
+constexpr Wide kMaxBytes = Wide{1} << 62;
+
 Wide wide(int64_t count) { return static_cast<Wide>(std::max<int64_t>(count, 0)); }
 
 Status check_count(const char* what, int64_t value, int64_t low, int64_t high) {
@@ -24,9 +26,8 @@ Status check_count(const char* what, int64_t value, int64_t low, int64_t high) {
 }
 
 Result<uint64_t> narrow(Wide bytes) {
-  if (bytes <= static_cast<Wide>(std::numeric_limits<int64_t>::max()))
-    return static_cast<uint64_t>(bytes);
-  return exhausted("the cache takes more than 2^63 bytes");
+  if (bytes <= kMaxBytes) return static_cast<uint64_t>(bytes);
+  return exhausted("the cache takes more than 2^62 bytes");
 }
 
 // A stream as the cache's options name it: without V of its own, V is all of K.
@@ -79,6 +80,21 @@ ReadRule rule_of(const PlannedGroup& group, const PlanOptions& options) {
           .sink_pages = options.sinks / kPageTokens,
           .exact_pages = options.exact_window / kPageTokens,
           .window = static_cast<int>(group.stream.window)};
+}
+
+// Those of `all` that aren't `shared`.
+PageCounts beside(PageCounts all, PageCounts shared) {
+  return {.sealed = std::max<int64_t>(0, all.sealed - shared.sealed),
+          .exact = std::max<int64_t>(0, all.exact - shared.exact)};
+}
+
+// Of `prefix` pages at the start, those that a sequence on its way to `length` tokens always
+// shares: its last page is its own until the next begins. As they are at length, so that what is
+// needed never falls while a sequence grows. Of a window nothing is counted on: the prefix slides
+// out of it.
+PageCounts counted_on(const ReadRule& rule, int64_t length, int64_t prefix) {
+  return held_pages(rule, kMaxSequenceTokens,
+                    std::min(prefix, page_of(std::max<int64_t>(1, length) - 1)));
 }
 
 // Pages of one device where `ranks` of them share a sequence's pages.
@@ -178,10 +194,11 @@ GroupPages CachePlanner::pages(const PlannedGroup& group, const SequenceSet& set
   const ReadRule rule = rule_of(group, options_);
   const int64_t length = entries(group.stream, set);
   const int64_t prefix = shared_pages(group.stream, set);
-  const PageCounts all = deal(held_pages(rule, length), options_.context_ranks);
-  const PageCounts shared = deal(held_pages(rule, length, prefix), options_.context_ranks);
-  return {.first = {all.sealed, all.exact},
-          .further = {all.sealed - shared.sealed, all.exact - shared.exact}};
+  const PageCounts all = held_pages(rule, length);
+  const PageCounts own = beside(all, held_pages(rule, length, prefix));
+  const PageCounts first = deal(all, options_.context_ranks);
+  const PageCounts further = deal(own, options_.context_ranks);
+  return {.first = {first.sealed, first.exact}, .further = {further.sealed, further.exact}};
 }
 
 Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
@@ -191,22 +208,19 @@ Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
   for (const PlannedGroup& group : groups_) {
     const ReadRule rule = rule_of(group, options_);
     const int64_t length = entries(group.stream, set);
-    const int64_t prefix = shared_pages(group.stream, set);
     const int ranks = options_.context_ranks;
     const GroupPages held = pages(group, set);
     sealed += (wide(held.first.sealed) + others * wide(held.further.sealed)) * group.sealed_page;
     exact += (wide(held.first.exact) + others * wide(held.further.exact)) * group.exact_page;
 
-    // Of a window, what is shared slides out of it: nothing is counted on.
-    const PageCounts shared = deal(held_pages(rule, length, prefix), ranks);
-    const Wide saved = rule.window == 0 ? others * page_bytes(group, shared) : 0;
-    const Wide one = page_bytes(group, deal(peak_pages(rule, length, 1), ranks));
-    const Wide filling =
-        page_bytes(group, deal(peak_pages(rule, length, options_.step_tokens), ranks));
-    needed += others * one + filling - saved;
+    const int64_t prefix = rule.window == 0 ? shared_pages(group.stream, set) : 0;
+    const PageCounts one = beside(peak_pages(rule, length, 1), counted_on(rule, length, prefix));
+    const PageCounts filling = peak_pages(rule, length, options_.step_tokens);
+    needed +=
+        others * page_bytes(group, deal(one, ranks)) + page_bytes(group, deal(filling, ranks));
 
     const int64_t visible = visible_tokens(rule, length);
-    const int64_t common = rule.window == 0 ? prefix * kPageTokens : 0;
+    const int64_t common = prefix * kPageTokens;
     ideal += (wide(visible) + others * wide(visible - common)) * 2 *
              wide(group.stream.entry_elements()) * wide(static_cast<int64_t>(group.layers.size())) /
              wide(ranks);

@@ -1,7 +1,6 @@
-// explain_bytes: a row of the plan as a calculation.
+// explain_bytes and explain_plan: the rows of a plan as calculations.
 #include <fmt/format.h>
 
-#include "cache/read_rule.h"
 #include "formats/names.h"
 #include "kvant/plan.h"
 
@@ -32,11 +31,13 @@ uint64_t bytes_of(const PlannedGroup& group, const HeldPages& pages) {
 }
 
 std::string explain_group(const CachePlanner& planner, const PlannedGroup& group,
-                          const SequenceSet& set) {
+                          const SequenceSet& set, int first_layer) {
   const size_t layers = group.layers.size();
+  std::vector<int> indices = group.layers;
+  for (int& index : indices) index += first_layer;
   const GroupPages pages = planner.pages(group, set);
   std::string out = fmt::format("  {} layer{} ({}): {}\n", layers, layers == 1 ? "" : "s",
-                                index_ranges(group.layers), describe(group.stream));
+                                index_ranges(indices), describe(group.stream));
   out += fmt::format("    a token adds {} × {} = {} values; a page holds {}{}\n", layers,
                      group.stream.entry_elements(),
                      static_cast<int64_t>(layers) * group.stream.entry_elements(), kPageTokens,
@@ -56,15 +57,58 @@ std::string explain_group(const CachePlanner& planner, const PlannedGroup& group
   return out;
 }
 
+// Every stage on one of its devices, and what all devices hold together.
+Result<std::string> explain_devices(const std::vector<ModelStage>& stages,
+                                    const ResolvedFormats& formats, const PlanRequest& request,
+                                    int64_t tokens) {
+  const int64_t copies = int64_t{request.sharding.tensor} * request.sharding.context;
+  PlanOptions options = request.options;
+  options.context_ranks = request.sharding.context;
+  std::string out, sum;
+  uint64_t total = 0;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const ModelShape& shape = stages[s].shape;
+    const auto of_stage =
+        std::span(formats.effective)
+            .subspan(static_cast<size_t>(stages[s].first_layer), shape.layers.size());
+    KVANT_ASSIGN(const CachePlanner planner, CachePlanner::create(shape, of_stage, options));
+    const SequenceSet set = sequences_of(shape, request, tokens, request.batch);
+    KVANT_ASSIGN(const std::string text, explain_bytes(planner, set, stages[s].first_layer));
+    if (request.sharding.devices() == 1) return text;
+    KVANT_ASSIGN(const CacheBytes bytes, planner.bytes(set));
+    out += fmt::format("{} {} of stage {}, {}", copies == 1 ? "the" : "each of the",
+                       copies == 1 ? "device" : fmt::format("{} devices", copies), s, text);
+    sum += fmt::format("{}{} × {}", sum.empty() ? "" : " + ", copies, bytes.kv());
+    total += static_cast<uint64_t>(copies) * bytes.kv();
+  }
+  return out + fmt::format("  K and V on all devices: {} = {} bytes\n", sum, total);
+}
+
 }  // namespace
 
-Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet& set) {
+Result<std::string> explain_plan(const ModelShape& shape, const PlanRequest& request) {
+  KVANT_ASSIGN(const std::vector<ModelStage> stages, shard_model(shape, request.sharding));
+  std::string out;
+  for (const std::string& format : request.formats) {
+    const auto formats = resolve_model_formats(shape, format, request.kv_layers, request.strict);
+    if (!formats.ok() && request.skip_refused) continue;
+    if (!formats.ok()) return formats.status();
+    for (const int64_t tokens : request.tokens) {
+      KVANT_ASSIGN(const std::string text, explain_devices(stages, *formats, request, tokens));
+      out += fmt::format("{}{}: {}", out.empty() ? "" : "\n", format, text);
+    }
+  }
+  return out;
+}
+
+Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet& set,
+                                  int first_layer) {
   KVANT_ASSIGN(const CacheBytes bytes, planner.bytes(set));
   std::string out = fmt::format("{} sequence{} of {} tokens\n", set.sequences,
                                 set.sequences == 1 ? "" : "s", set.tokens);
   uint64_t first = 0, further = 0;
   for (const PlannedGroup& group : planner.groups()) {
-    out += explain_group(planner, group, set);
+    out += explain_group(planner, group, set, first_layer);
     const GroupPages pages = planner.pages(group, set);
     first += bytes_of(group, pages.first);
     further += bytes_of(group, pages.further);

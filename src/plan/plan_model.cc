@@ -6,6 +6,7 @@
 
 #include "cache/read_rule.h"
 #include "kvant/plan.h"
+#include "plan/plan_notes.h"
 
 namespace kvant {
 namespace {
@@ -19,7 +20,18 @@ struct StagedPlanners {
   std::vector<CachePlanner> stages;
 };
 
+// Of a device's memory and of weights: sums and differences of a few stay within 63 bits.
+constexpr uint64_t kMaxMemory = uint64_t{1} << 60;
+
 uint64_t saturating_sub(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+// exhausted tells that memory is short; here a number is too large.
+Status too_large(const Status& status, const std::string& format, const SequenceSet& set) {
+  if (status.code() != Code::kExhausted) return status;
+  return invalid_argument(format + ", " + std::to_string(set.sequences) +
+                          (set.sequences == 1 ? " sequence of " : " sequences of ") +
+                          std::to_string(set.tokens) + " tokens: " + status.message());
+}
 
 // What a request asks of every format alike.
 class Planning {
@@ -53,29 +65,8 @@ class Planning {
 
   Result<PlanRow> row(const std::string& format, const StagedPlanners& planners,
                       const SequenceSet& set) const {
-    PlanRow row;
-    row.format = format;
-    row.pair = main_pair(planners.formats.effective);
-    row.tokens = set.tokens;
-    row.sequences = set.sequences;
-    row.bytes_per_token = planners.whole.bytes_per_token();
-    row.bytes_per_token_long = planners.whole.bytes_per_token_long();
-    row.nominal_bits = planners.whole.nominal_bits();
-    row.sealed_bits = planners.whole.sealed_bits();
-    uint64_t most_needed = 0;
-    const auto copies = static_cast<uint64_t>(request_.sharding.tensor) *
-                        static_cast<uint64_t>(request_.sharding.context);
-    for (const CachePlanner& stage : planners.stages) {
-      KVANT_ASSIGN(const CacheBytes bytes, stage.bytes(set));
-      KVANT_TRY(add(bytes, copies, row.bytes));
-      row.device_bytes = std::max(row.device_bytes, bytes.kv() + bytes.state);
-      most_needed = std::max(most_needed, bytes.needed);
-    }
-    // What is copied to several devices is stored more than once; the tokens' own values aren't.
-    KVANT_ASSIGN(const CacheBytes once, planners.whole.bytes(set));
-    row.bytes.ideal = once.ideal;
-    row.effective_bits = once.effective_bits();
-    if (request_.memory) KVANT_TRY(set_capacity(planners, set, most_needed, row));
+    Result<PlanRow> row = row_of(format, planners, set);
+    if (!row.ok()) return too_large(row.status(), format, set);
     return row;
   }
 
@@ -87,11 +78,38 @@ class Planning {
   }
 
  private:
+  Result<PlanRow> row_of(const std::string& format, const StagedPlanners& planners,
+                         const SequenceSet& set) const {
+    PlanRow row;
+    row.format = format;
+    row.pair = main_pair(planners.formats.effective);
+    row.tokens = set.tokens;
+    row.sequences = set.sequences;
+    row.bytes_per_token = planners.whole.bytes_per_token();
+    row.bytes_per_token_long = planners.whole.bytes_per_token_long();
+    row.nominal_bits = planners.whole.nominal_bits();
+    row.sealed_bits = planners.whole.sealed_bits();
+    const auto copies = static_cast<uint64_t>(request_.sharding.tensor) *
+                        static_cast<uint64_t>(request_.sharding.context);
+    for (const CachePlanner& stage : planners.stages) {
+      KVANT_ASSIGN(const CacheBytes bytes, stage.bytes(set));
+      KVANT_TRY(add(bytes, copies, row.bytes));
+      row.device_bytes = std::max(row.device_bytes, bytes.kv() + bytes.state);
+      row.device_needed = std::max(row.device_needed, bytes.needed);
+    }
+    // What is copied to several devices is stored more than once; the tokens' own values aren't.
+    KVANT_ASSIGN(const CacheBytes once, planners.whole.bytes(set));
+    row.bytes.ideal = once.ideal;
+    row.effective_bits = once.effective_bits();
+    if (request_.memory) KVANT_TRY(set_capacity(planners, set, row));
+    return row;
+  }
+
   // What fits beside the weights, on the device where least does.
-  Status set_capacity(const StagedPlanners& planners, const SequenceSet& set, uint64_t most_needed,
-                      PlanRow& row) const {
+  Status set_capacity(const StagedPlanners& planners, const SequenceSet& set, PlanRow& row) const {
     const uint64_t room = room_for_cache();
-    row.spare_bytes = static_cast<int64_t>(room) - static_cast<int64_t>(most_needed) -
+    row.available_bytes = room;
+    row.spare_bytes = static_cast<int64_t>(room) - static_cast<int64_t>(row.device_needed) -
                       static_cast<int64_t>(overdrawn());
     row.fits = row.spare_bytes >= 0;
     const int64_t model_limit =
@@ -124,7 +142,7 @@ class Planning {
     if (add_to(bytes.sealed, sum.sealed) && add_to(bytes.exact, sum.exact) &&
         add_to(bytes.state, sum.state) && add_to(bytes.needed, sum.needed))
       return {};
-    return exhausted("the cache takes more than 2^63 bytes");
+    return exhausted("the cache takes more than 2^63 bytes on all devices");
   }
 
   // The pair that most layers with a cache have.
@@ -158,15 +176,33 @@ Status check_positive_count(const char* what, int64_t value) {
                           std::to_string(kMaxSequenceTokens));
 }
 
+// Requests of `beams` sequences each.
+Status check_sequences(const char* what, int64_t requests, int64_t beams) {
+  KVANT_TRY(check_positive_count(what, requests));
+  KVANT_TRY(check_positive_count("beams", beams));
+  if (requests <= kMaxSequenceTokens / beams) return {};
+  return invalid_argument(std::string(what) + " " + std::to_string(requests) + " of " +
+                          std::to_string(beams) + " beams: wanted at most " +
+                          std::to_string(kMaxSequenceTokens) + " sequences");
+}
+
+Status check_memory(const char* what, uint64_t bytes) {
+  if (bytes <= kMaxMemory) return {};
+  return invalid_argument(std::string(what) + ": " + std::to_string(bytes) +
+                          " bytes, wanted at most 2^60");
+}
+
 Status check_request(const PlanRequest& request) {
-  KVANT_TRY(check_positive_count("batch", request.batch));
-  KVANT_TRY(check_positive_count("beams", request.beams));
+  KVANT_TRY(check_sequences("batch", request.batch, request.beams));
   for (const int64_t tokens : request.tokens) KVANT_TRY(check_positive_count("tokens", tokens));
-  if (request.memory && request.memory->total > uint64_t{INT64_MAX})
-    return invalid_argument("the device's memory is more than 2^63 bytes");
+  KVANT_TRY(check_memory("weights", request.weight_bytes));
+  const DeviceMemory memory = request.memory.value_or(DeviceMemory());
+  KVANT_TRY(check_memory("the device's memory", memory.total));
+  KVANT_TRY(check_memory("workspace", memory.workspace));
+  KVANT_TRY(check_memory("activations", memory.activation));
   if (!request.workload) return {};
   const Workload& load = *request.workload;
-  KVANT_TRY(check_positive_count("concurrency", load.concurrency));
+  KVANT_TRY(check_sequences("concurrency", load.concurrency, request.beams));
   for (const auto& [what, spread] : {std::pair{"prompt", load.prompt}, {"output", load.output}}) {
     KVANT_TRY(check_positive_count(what, spread.average));
     KVANT_TRY(check_positive_count(what, spread.p95));
@@ -207,8 +243,7 @@ Result<WorkloadRow> workload_row(const ModelShape& shape, const PlanRequest& req
   return row;
 }
 
-// Layers that stay exact for one and the same reason are one sentence: "layers 0-26: K uses …".
-void add_notes(const std::vector<std::string>& from, std::vector<std::string>& to) {
+void add_notes(std::span<const std::string> from, std::vector<std::string>& to) {
   for (const std::string& note : from) {
     if (std::find(to.begin(), to.end(), note) == to.end()) to.push_back(note);
   }
@@ -243,8 +278,11 @@ SequenceSet sequences_of(const ModelShape& shape, const PlanRequest& request, in
   const int64_t source = request.source_tokens > 0 ? request.source_tokens
                          : shape.source_tokens > 0 ? shape.source_tokens
                                                    : tokens;
+  int64_t sequences = 0;
+  if (__builtin_mul_overflow(requests, request.beams, &sequences))
+    sequences = std::numeric_limits<int64_t>::max();
   return {.tokens = tokens,
-          .sequences = requests * request.beams,
+          .sequences = sequences,
           .shared_prefix = request.shared_prefix,
           .source_tokens = source};
 }
@@ -256,14 +294,19 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
   Plan plan;
   plan.notes = shape.notes;
   for (const ModelStage& stage : planning.stages()) add_notes(stage.shape.notes, plan.notes);
+  std::vector<FormatFallback> fallbacks;
+  std::vector<LeftOut> left_out;
+  std::vector<std::string> slow;
   for (const std::string& format : request.formats) {
     const Result<StagedPlanners> planners = planning.bind(format);
     if (!planners.ok()) {
       if (!request.skip_refused) return planners.status().with_context(format);
-      add_notes({format + " is left out: " + planners.status().message()}, plan.notes);
+      left_out.push_back({format, planners.status().message()});
       continue;
     }
-    add_notes(planners->formats.notes, plan.notes);
+    const ResolvedFormats& formats = planners->formats;
+    fallbacks.insert(fallbacks.end(), formats.fallbacks.begin(), formats.fallbacks.end());
+    add_notes(std::span(formats.notes).subspan(formats.fallbacks.size()), slow);
     for (const int64_t tokens : request.tokens) {
       KVANT_ASSIGN(PlanRow row, planning.row(format, *planners,
                                              sequences_of(shape, request, tokens, request.batch)));
@@ -273,8 +316,12 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
     KVANT_ASSIGN(WorkloadRow row, workload_row(shape, request, planning, format, *planners));
     plan.workload.push_back(std::move(row));
   }
-  if (plan.rows.empty() && !request.tokens.empty())
-    return unsupported("no format that was asked for suits the heads of " + shape.architecture);
+  add_notes(fallback_notes(shape, fallbacks), plan.notes);
+  add_notes(left_out_notes(left_out), plan.notes);
+  add_notes(slow, plan.notes);
+  add_notes(length_notes(shape, request.tokens), plan.notes);
+  if (plan.rows.empty() && !left_out.empty())
+    return unsupported(left_out.front().format + ": " + left_out.front().reason);
   if (request.workload) {
     KVANT_ASSIGN(const StagedPlanners exact, planning.bind(std::string(kBaseline)));
     KVANT_ASSIGN(const WorkloadRow baseline,

@@ -91,5 +91,51 @@ TEST(Settings, ParsesListsOfIds) {
   }
 }
 
+TEST(Numbers, CountsAreBinaryAndWhole) {
+  for (const auto& [text, value] : {std::pair{"1", int64_t{1}},
+                                    {"4096", 4096},
+                                    {"4k", 4096},
+                                    {"1.5K", 1536},
+                                    {"1M", 1 << 20},
+                                    {"1048576m", 1LL << 40}}) {
+    EXPECT_EQ(*parse_count(text), value) << text;
+  }
+  for (const char* text : {"", "0", "-1", "k", "4kk", "4 k", "1.3", "0.1k", "nan", "1e3", "4kB",
+                           "0x10", "1048577m", "9223372036854775808", "."}) {
+    EXPECT_EQ(parse_count(text).status().code(), Code::kInvalidArgument) << text;
+  }
+}
+
+TEST(Numbers, SizesAreBinaryUnlessTheySayBytes) {
+  for (const auto& [text, value] : {std::pair{"0", uint64_t{0}},
+                                    {"1000", 1000},
+                                    {"1000B", 1000},
+                                    {"24G", 24ull << 30},
+                                    {"24GiB", 24ull << 30},
+                                    {"24GB", 24'000'000'000},
+                                    {"1.5K", 1536},
+                                    {"2MB", 2'000'000},
+                                    {"1T", 1ull << 40},
+                                    {"1048576T", 1ull << 60}}) {
+    EXPECT_EQ(*parse_size(text), value) << text;
+  }
+  for (const char* text : {"", "-5G", "G", "24 G", "24g", "inf", "1e300", "1048577T",
+                           "18446744073709551616", "1..5G"}) {
+    EXPECT_EQ(parse_size(text).status().code(), Code::kInvalidArgument) << text;
+  }
+}
+
+TEST(Numbers, AmountsAreDecimal) {
+  for (const auto& [text, value] : {std::pair{"1", int64_t{1}},
+                                    {"135M", 135'000'000},
+                                    {"7.6B", 7'600'000'000},
+                                    {"1.5T", 1'500'000'000'000},
+                                    {"1000T", 1'000'000'000'000'000}}) {
+    EXPECT_EQ(*parse_amount(text), value) << text;
+  }
+  for (const char* text : {"", "0", "-7B", "B", "7BB", "nan", "1001T"})
+    EXPECT_EQ(parse_amount(text).status().code(), Code::kInvalidArgument) << text;
+}
+
 }  // namespace
 }  // namespace kvant
