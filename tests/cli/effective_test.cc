@@ -236,6 +236,7 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
   const std::pair<std::string, std::string> replacements[] = {
       {"SmolLM2-135M-Instruct.Q4_1.gguf", model},
       {"./Qwen3-0.6B", model},
+      {"./Llama-3.1-8B", model},
       {"model.gguf", model},
       {"$MODEL", model},
       {"--context 2048", "--context 200"},
@@ -244,8 +245,9 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
   std::vector<std::string> examples =
       lines_after("build/kvant ", slurp(KVANT_TEST_DATA "/../../README.md"));
   EXPECT_GE(examples.size(), 4u);
-  for (const char* command : {"compare", "perplexity", "bench", "generate", "chat", "logits",
-                              "inspect", "formats", "tokenize", "detokenize", "doctor"}) {
+  std::filesystem::copy(KVANT_TEST_DATA "/configs/llama-3.1-8b.json", folder / "config.json");
+  for (const char* command : {"plan", "compare", "perplexity", "bench", "generate", "chat",
+                              "logits", "inspect", "formats", "tokenize", "detokenize", "doctor"}) {
     const std::vector<std::string> shown =
         lines_after("  kvant ", run_program({command, "--help"}).out);
     EXPECT_FALSE(shown.empty()) << command;
