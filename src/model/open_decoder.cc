@@ -2,8 +2,8 @@
 
 #include "files/json.h"
 #include "files/safetensors.h"
-#include "plan/declared_kv.h"
 #include "model/families.h"
+#include "plan/declared_kv.h"
 
 namespace kvant {
 namespace {
