@@ -141,8 +141,8 @@ std::string rows_table(const PlanReport& report, bool colored) {
         {fmt::format("{}", row.tokens)},
         {sealed_text(row)},
         {fmt::format("{:.2f}", row.effective_bits)},
-        {windows ? fmt::format("{:g}, {:g}", row.bytes_per_token, row.bytes_per_token_long)
-                 : fmt::format("{:g}", row.bytes_per_token)},
+        {windows ? fmt::format("{}, {}", row.bytes_per_token, row.bytes_per_token_long)
+                 : fmt::format("{}", row.bytes_per_token)},
         {bytes_text(report, row.bytes.kv())},
         {bytes_text(report, row.bytes.ideal)}};
     if (states) cells.push_back({bytes_text(report, row.bytes.state)});
@@ -316,7 +316,7 @@ std::string plan_layers_text(const PlanReport& report) {
                      {fmt::format("{}", stream.k_dim)},
                      {stream.v_dim > 0 ? fmt::format("{}", stream.v_dim) : "-"},
                      {stream.window > 0 ? fmt::format("{}", stream.window) : "-"},
-                     {s == 0 ? fmt::format("{:g}", bytes) : ""},
+                     {s == 0 ? fmt::format("{}", bytes) : ""},
                      {s == 0 ? state : ""}});
     }
   }

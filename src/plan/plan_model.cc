@@ -319,6 +319,7 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
   add_notes(fallback_notes(shape, fallbacks), plan.notes);
   add_notes(left_out_notes(left_out), plan.notes);
   add_notes(slow, plan.notes);
+  add_notes(source_notes(shape, request), plan.notes);
   add_notes(length_notes(shape, request.tokens), plan.notes);
   if (plan.rows.empty() && !left_out.empty())
     return unsupported(left_out.front().format + ": " + left_out.front().reason);

@@ -73,6 +73,18 @@ std::vector<std::string> left_out_notes(std::span<const LeftOut> formats) {
           " left out: " + formats.front().reason};
 }
 
+std::vector<std::string> source_notes(const ModelShape& shape, const PlanRequest& request) {
+  if (request.source_tokens > 0 || shape.source_tokens > 0) return {};
+  const auto crosses = [](const ModelLayer& layer) {
+    return std::any_of(layer.streams.begin(), layer.streams.end(),
+                       [](const CacheStream& stream) { return stream.kind == StreamKind::kCross; });
+  };
+  if (std::none_of(shape.layers.begin(), shape.layers.end(), crosses)) return {};
+  return {
+      "cross attention is counted for a source as long as the text; --source-tokens gives its "
+      "length"};
+}
+
 std::vector<std::string> length_notes(const ModelShape& shape, std::span<const int64_t> lengths) {
   std::string longer;
   for (const int64_t tokens : lengths) {

@@ -23,6 +23,9 @@ struct LeftOut {
 };
 std::vector<std::string> left_out_notes(std::span<const LeftOut> formats);
 
+// What stands for a source whose length neither model nor request say.
+std::vector<std::string> source_notes(const ModelShape& shape, const PlanRequest& request);
+
 // Which of the lengths are longer than what the model is made for; nothing if none is, or if the
 // configuration doesn't say.
 std::vector<std::string> length_notes(const ModelShape& shape, std::span<const int64_t> lengths);

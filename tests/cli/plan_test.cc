@@ -145,6 +145,11 @@ TEST(Plan, BytesAreExactWhenAskedFor) {
               AllOf(HasSubstr("2097152"), Not(HasSubstr("MB"))));
 }
 
+TEST(Plan, BytesPerTokenHaveNoExponent) {
+  EXPECT_THAT(plan(published("command-r-35b-v01"), {"--kv", "bf16", "--tokens", "4k"}).out,
+              HasSubstr(" 1310720 "));
+}
+
 TEST(Plan, LayersAreListedOneByOne) {
   const std::string out = plan(published("gemma-3n-e4b-it"), {"--layers"}).out;
   EXPECT_THAT(out, AllOf(HasSubstr("\n0      "), HasSubstr("sliding"), HasSubstr(" reads ")));

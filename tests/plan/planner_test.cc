@@ -439,6 +439,16 @@ TEST(PlanModel, TheExpectedGainIsTheFormulaAndTheExactOneIsCounted) {
   EXPECT_DOUBLE_EQ(baseline.expected_gain, 1);
 }
 
+TEST(PlanModel, ASourceOfUnknownLengthIsSaid) {
+  ModelShape shape = model({full(1)});
+  shape.layers[0].streams[0].kind = StreamKind::kCross;
+  EXPECT_THAT(plan_model(shape, {.tokens = {640}})->notes,
+              ElementsAre(HasSubstr("as long as the text")));
+  EXPECT_TRUE(plan_model(shape, {.tokens = {640}, .source_tokens = 10})->notes.empty());
+  shape.source_tokens = 10;
+  EXPECT_TRUE(plan_model(shape, {.tokens = {640}})->notes.empty());
+}
+
 TEST(PlanModel, LengthsBeyondTheModelAreSaid) {
   ModelShape shape = model({full(1)});
   shape.max_positions = 4096;
