@@ -236,6 +236,7 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
   const std::pair<std::string, std::string> replacements[] = {
       {"SmolLM2-135M-Instruct.Q4_1.gguf", model},
       {"./Qwen3-0.6B", model},
+      {"tests/data/configs/", KVANT_TEST_DATA "/configs/"},
       {"./Llama-3.1-8B", model},
       {"model.gguf", model},
       {"$MODEL", model},

@@ -16,8 +16,8 @@ constexpr int kVocab = 64;  // smaller than any tiny model's
 TEST(Program, HelpTeachesAndEveryCommandShowsAnExample) {
   const ProgramRun help = run_program({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"compare", "generate", "chat", "perplexity", "logits", "tokenize",
-                              "detokenize", "formats", "inspect", "doctor", "bench"}) {
+  for (const char* command : {"plan", "compare", "generate", "chat", "perplexity", "logits",
+                              "tokenize", "detokenize", "formats", "inspect", "doctor", "bench"}) {
     EXPECT_NE(help.out.find(std::string("\n  ") + command), std::string::npos) << command;
     const ProgramRun one = run_program({command, "--help"});
     EXPECT_EQ(one.exit_code, 0);
