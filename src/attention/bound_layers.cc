@@ -55,6 +55,15 @@ Status check_shape(const CacheLayer& layer) {
   return Status();
 }
 
+// Pages of any width have a size; those that are computed on have whole vectors.
+Status check_value_width(const CacheLayer& layer) {
+  if (layer.value_source == ValueSource::kKeyRange || layer.value_dim % kValueDimMultiple == 0)
+    return Status();
+  return unsupported("values of " + std::to_string(layer.value_dim) +
+                     " channels; the page kernels take multiples of " +
+                     std::to_string(kValueDimMultiple));
+}
+
 // A layer that reads another's pages: they have to be there, of its shape, and reach back as far as
 // its window.
 Status check_shared(const std::vector<CacheLayer>& layers, size_t index) {
@@ -165,11 +174,6 @@ Status bind_layer(const CacheOptions& options, size_t index, const FormatSource&
                                      formats, isa));
   format.exact.key = exact_page_bytes(format.key.exact_type, layer.key_dim);
   if (!format.value_from_key) {
-    if (layer.value_dim % kValueDimMultiple != 0) {
-      return unsupported("values of " + std::to_string(layer.value_dim) +
-                         " channels; the page kernels take multiples of " +
-                         std::to_string(kValueDimMultiple));
-    }
     KVANT_ASSIGN(format.value, bind_side({options, index, Side::kValue, *value, layer.value_dim,
                                           bound.value_artifacts.get()},
                                          formats, isa));
@@ -266,6 +270,7 @@ Result<BoundLayers> bind_layers(const CacheOptions& options, const FormatSource&
   for (size_t i = 0; i < options.layers.size(); ++i) {
     KVANT_TRY(check_shape(options.layers[i]).with_context(layer_name(i)));
     if (options.layers[i].num_kv_heads == 0) continue;
+    KVANT_TRY(check_value_width(options.layers[i]).with_context(layer_name(i)));
     KVANT_TRY(bind_layer(options, i, formats, isa, bound.layers[i]).with_context(layer_name(i)));
   }
   assign_groups(options, bound);

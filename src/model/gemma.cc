@@ -7,6 +7,8 @@
 namespace kvant {
 namespace {
 
+constexpr int kDefaultWindow = 4096;  // of Transformers' Gemma2Config and Gemma3TextConfig
+
 void set_common(DecoderSpec& spec) {
   spec.activation = Activation::kGeluTanh;
   spec.post_norms = true;
@@ -45,7 +47,7 @@ Status read_gemma_hf(const JsonObject& config, int period, DecoderSpec& spec) {
   KVANT_ASSIGN(const bool bidirectional, read_bool(config, "use_bidirectional_attention", false));
   if (bidirectional)
     return unsupported(config.where("use_bidirectional_attention") + ": true, wanted false");
-  KVANT_ASSIGN(const int window, read_hf_window(config));
+  KVANT_ASSIGN(const int window, read_hf_window(config, kDefaultWindow));
   KVANT_TRY(assign_windows(
       config, window, [period](int layer) { return slides(layer, period); }, spec));
   spec.names.set(Tensor::kFeedForwardNorm, "model.layers.{}.pre_feedforward_layernorm");

@@ -238,15 +238,17 @@ Result<Rope> read_hf_rope(const JsonObject& config, DecoderSpec& spec, int head_
 
 Status read_hf_sliding_decoder(const JsonObject& config, DecoderSpec& spec) {
   KVANT_TRY(read_hf_common(config, spec));
-  KVANT_ASSIGN(const int window, read_hf_window(config));
+  KVANT_ASSIGN(const int window, read_hf_window(config, 0));
   for (LayerSpec& layer : spec.layers) layer.window = window;
   KVANT_ASSIGN(Rope rope, read_hf_rope(config, spec, spec.layers[0].key_dim));
   spec.ropes.push_back(std::move(rope));
   return {};
 }
 
-Result<int> read_hf_window(const JsonObject& config) {
+Result<int> read_hf_window(const JsonObject& config, int absent) {
   KVANT_ASSIGN(const bool used, read_bool(config, "use_sliding_window", true));
+  const bool is_there = config.has("sliding_window") || config.is_null("sliding_window");
+  if (!is_there) return used ? absent : 0;
   KVANT_ASSIGN(const int window, read_int(config, "sliding_window", -1, 1 << 30, -1));
   return used && window > 0 ? window : 0;
 }

@@ -31,12 +31,12 @@ Result<Rope> read_hf_rope(const JsonObject& config, DecoderSpec& spec, int head_
                           std::string_view layer_type = "");
 
 // A decoder whose layers are all alike, on one rope: the common part, sliding_window on every layer
-// (none where it is off), rope 0.
+// (none where it is off or absent), rope 0.
 Status read_hf_sliding_decoder(const JsonObject& config, DecoderSpec& spec);
 
-// sliding_window as a number of tokens; 0 if it is absent, null, 0, −1 or switched off by
-// use_sliding_window.
-Result<int> read_hf_window(const JsonObject& config);
+// sliding_window as a number of tokens; 0 if it is null, 0, −1 or switched off by
+// use_sliding_window, `absent` if the field isn't there.
+Result<int> read_hf_window(const JsonObject& config, int absent);
 // Gives `window` to the layers that layer_types calls sliding; without the field, to those for
 // which `slides` says so.
 Status assign_windows(const JsonObject& config, int window,

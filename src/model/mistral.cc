@@ -6,10 +6,22 @@
 #include "model/hf_config.h"
 
 namespace kvant {
+namespace {
+
+constexpr int kDefaultWindow = 4096;  // of Transformers' MistralConfig; null means none
+
+Status read_hf(const JsonObject& config, DecoderSpec& spec) {
+  KVANT_TRY(read_hf_sliding_decoder(config, spec));
+  KVANT_ASSIGN(const int window, read_hf_window(config, kDefaultWindow));
+  for (LayerSpec& layer : spec.layers) layer.window = window;
+  return {};
+}
+
+}  // namespace
 
 const Family& mistral_family() {
   static constexpr std::array<std::string_view, 1> kTypes = {"mistral"};
-  static constexpr Family kFamily = {"mistral", kTypes, {}, read_hf_sliding_decoder, nullptr};
+  static constexpr Family kFamily = {"mistral", kTypes, {}, read_hf, nullptr};
   return kFamily;
 }
 

@@ -6,14 +6,16 @@
 namespace kvant {
 namespace {
 
-constexpr int kDefaultMaxWindowLayers = 28;  // of Transformers' Qwen2Config and Qwen3Config
+// Of Transformers' Qwen2Config and Qwen3Config.
+constexpr int kDefaultMaxWindowLayers = 28;
+constexpr int kDefaultWindow = 4096;
 
 }  // namespace
 
 Status read_qwen_hf(const JsonObject& config, DecoderSpec& spec) {
   KVANT_TRY(read_hf_common(config, spec));
   KVANT_ASSIGN(const bool slides, read_bool(config, "use_sliding_window", false));
-  KVANT_ASSIGN(int window, read_hf_window(config));
+  KVANT_ASSIGN(int window, read_hf_window(config, kDefaultWindow));
   if (!slides) window = 0;
   KVANT_ASSIGN(const int first,
                read_int(config, "max_window_layers", 0, 1 << 20, kDefaultMaxWindowLayers));
