@@ -10,7 +10,8 @@ constexpr std::string_view kKvHeads = "num_key_value_heads";
 // One entry a layer, 0 for those without attention.
 Status read_kv_by_layer(const ConfigReader& config, std::string_view key, AttentionHeads& heads) {
   KVANT_ASSIGN(const std::optional<std::vector<int64_t>> list, config.json().integers(key));
-  if (!list) return {};
+  if (!list || list->empty())
+    return corrupt(config.where(key) + ": an empty list, wanted one number of heads a layer");
   for (const int64_t kv : *list) {
     if (kv < 0 || kv > heads.query) return out_of_range(config.where(key), kv, {0, heads.query});
     if (kv > 0) KVANT_TRY(check_kv_heads(config, key, static_cast<int>(kv), heads.query));
