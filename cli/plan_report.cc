@@ -211,6 +211,18 @@ std::string what_fits(const PlanRow& row) {
                      row.max_context, row.sequences == 1 ? "fits" : "fit");
 }
 
+// "bf16, int8, k8v4": the order in which formats were tried; of many those up to the first that
+// fits.
+std::string tried_text(const Plan& plan) {
+  constexpr size_t kListed = 8;
+  std::string out;
+  for (size_t i = 0; i < plan.tried.size(); ++i) {
+    if (i >= kListed) return out + ", …";
+    out += fmt::format("{}{}", i == 0 ? "" : ", ", plan.tried[i]);
+  }
+  return out;
+}
+
 // Does it fit, by how much, and what would.
 std::string workload_sentence(const PlanReport& report) {
   const auto row_of = [&](const std::string& format) {
@@ -222,9 +234,10 @@ std::string workload_sentence(const PlanReport& report) {
     const PlanRow& row = row_of(report.plan.first_fit)->p95;
     return fmt::format(
         "{} is the first format in order of quality that fits the 95th percentile: {} of {} "
-        "tokens, {}. At most {} of that length, or {}.\n",
+        "tokens, {}. At most {} of that length, or {}. "
+        "Tried in this order: {}.\n",
         row.format, counted(load.concurrency, "request"), row.tokens, fits_text(report, row),
-        counted(row.max_sequences, "sequence"), what_fits(row));
+        counted(row.max_sequences, "sequence"), what_fits(row), tried_text(report.plan));
   }
   if (report.plan.workload.empty()) return "";
   const auto best = std::max_element(report.plan.workload.begin(), report.plan.workload.end(),
@@ -340,6 +353,7 @@ Json plan_json(const PlanReport& report) {
     json["workload"] = Json::array();
     for (const WorkloadRow& row : report.plan.workload)
       json["workload"].push_back(workload_json(row, report.request));
+    json["tried"] = report.plan.tried;
     json["first_fit"] = report.plan.first_fit.empty() ? Json() : Json(report.plan.first_fit);
   }
   json["notes"] = report.plan.notes;

@@ -123,7 +123,9 @@ Result<ResolvedFormats> resolve_model_formats(const ModelShape& shape, std::stri
 struct PlanOptions {
   int sinks = 64;  // as CacheOptions
   int exact_window = 0;
-  int context_ranks = 1;      // pages of every sequence are dealt out to so many devices
+  // Of every sequence the sealed pages, and the exact ones, are dealt out to so many devices; bytes
+  // are those of the first, which is the fullest. 1: all of them together.
+  int context_ranks = 1;
   int64_t step_tokens = 512;  // appended at most in one step: prefill chunks
 };
 
@@ -146,6 +148,7 @@ struct CacheBytes {
   uint64_t needed = 0;
   uint64_t kv() const { return sealed + exact; }
   // Bits held per element that a query can see: codes, scales, sinks, open pages. 0: nothing is.
+  // Of one copy of the cache: what tensor ranks replicate is for PlanRow to leave out.
   double effective_bits() const {
     return ideal == 0 ? 0 : 16 * static_cast<double>(kv()) / static_cast<double>(ideal);
   }
@@ -161,7 +164,9 @@ struct PlannedGroup {
   uint64_t exact_page = 0;
   double key_bits = 0, value_bits = 0;  // per element of a page at length
 
+  // Of one more token of the text: nothing where the stream is as long as a source.
   double bytes_per_token() const {
+    if (stream.kind == StreamKind::kCross) return 0;
     return static_cast<double>(seals ? sealed_page : exact_page) /
            (double{kPageTokens} * stream.tokens_per_entry);
   }
@@ -193,7 +198,7 @@ class CachePlanner {
   // The summand of one group: pages that the first sequence holds, and each further one beside what
   // all share.
   GroupPages pages(const PlannedGroup& group, const SequenceSet& set) const;
-  // One more token: before any window is full, and after all are.
+  // One more token of the text: before any window is full, and after all are.
   double bytes_per_token() const;
   double bytes_per_token_long() const;
   uint64_t state_bytes() const { return state_bytes_; }  // of one sequence
@@ -229,6 +234,14 @@ struct DeviceMemory {
   uint64_t activation = 0;  // of one step
 };
 
+// Of the weights what stands at the ends of a pipeline; all the rest is counted as alike in every
+// layer.
+struct EndWeights {
+  uint64_t embeddings = 0;  // on the first stage
+  uint64_t output = 0;      // on the last stage
+  bool tied = false;        // the output is the embeddings: a copy where the stages differ
+};
+
 struct LengthSpread {
   int64_t average = 0;
   int64_t p95 = 0;
@@ -252,7 +265,8 @@ struct PlanRequest {
   PlanOptions options = {};
   Sharding sharding = {};
   std::optional<DeviceMemory> memory = {};
-  uint64_t weight_bytes = 0;  // over all devices; needed where `memory` is given
+  uint64_t weight_bytes = 0;  // of the whole model; needed where `memory` is given
+  EndWeights ends = {};
   std::optional<Workload> workload = {};
 };
 
@@ -267,20 +281,23 @@ struct PlanRow {
   FormatPair pair;     // that most layers have
   int64_t tokens = 0;
   int64_t sequences = 0;      // batch × beams
-  CacheBytes bytes;           // over all devices
+  CacheBytes bytes;           // the sum over all devices; `ideal` of one copy
   uint64_t device_bytes = 0;  // K, V and constant state on the fullest device
   double bytes_per_token = 0;
   double bytes_per_token_long = 0;
   SideBits nominal_bits, sealed_bits;
+  // Of one copy of the cache on one device: what a token costs, whatever sharding replicates.
   double effective_bits = 0;
   // Where the request gives a device: whether `needed` fits beside the weights on each, how many
   // sequences of this length do, and how long these may become (limited: by the model itself).
   std::optional<bool> fits;
-  uint64_t available_bytes = 0;  // on a device, beside its weights, workspace and activations
-  uint64_t device_needed = 0;    // on the fullest device, of CacheBytes::needed
-  int64_t spare_bytes = 0;       // there; negative: so much is missing
+  // On the device with least to spare: total = weights + workspace + activation + needed + spare.
+  uint64_t device_weights = 0;
+  uint64_t available_bytes = 0;  // beside its weights, workspace and activations
+  uint64_t device_needed = 0;    // of CacheBytes::needed; without a device, on the fullest
+  int64_t spare_bytes = 0;       // negative: so much is missing
   int64_t max_sequences = 0;
-  int64_t max_context = 0;
+  int64_t max_context = 0;  // up to the model's own limit, unless `tokens` is beyond it
   bool context_is_models = false;
 };
 
@@ -297,7 +314,10 @@ struct WorkloadRow {
 struct Plan {
   std::vector<PlanRow> rows;  // formats in the order asked for, lengths inside
   std::vector<WorkloadRow> workload;
-  std::string first_fit;  // the format of best quality that fits the workload's P95; "": none does
+  // The format of best quality that fits the workload's P95; "": none does. Formats that aren't
+  // measured are placed by their bits, with a note.
+  std::string first_fit;
+  std::vector<std::string> tried;  // the formats in that order
   std::vector<std::string> notes;
 };
 

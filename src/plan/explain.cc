@@ -75,11 +75,13 @@ Result<std::string> explain_devices(const std::vector<ModelStage>& stages,
     const SequenceSet set = sequences_of(shape, request, tokens, request.batch);
     KVANT_ASSIGN(const std::string text, explain_bytes(planner, set, stages[s].first_layer));
     if (request.sharding.devices() == 1) return text;
-    KVANT_ASSIGN(const CacheBytes bytes, planner.bytes(set));
+    // Of all its context ranks together, each of which holds some of the pages.
+    KVANT_ASSIGN(const CachePlanner ranks, CachePlanner::create(shape, of_stage, request.options));
+    KVANT_ASSIGN(const CacheBytes bytes, ranks.bytes(set));
     out += fmt::format("{} {} of stage {}, {}", copies == 1 ? "the" : "each of the",
                        copies == 1 ? "device" : fmt::format("{} devices", copies), s, text);
-    sum += fmt::format("{}{} × {}", sum.empty() ? "" : " + ", copies, bytes.kv());
-    total += static_cast<uint64_t>(copies) * bytes.kv();
+    sum += fmt::format("{}{} × {}", sum.empty() ? "" : " + ", request.sharding.tensor, bytes.kv());
+    total += static_cast<uint64_t>(request.sharding.tensor) * bytes.kv();
   }
   return out + fmt::format("  K and V on all devices: {} = {} bytes\n", sum, total);
 }

@@ -73,6 +73,13 @@ std::vector<std::string> left_out_notes(std::span<const LeftOut> formats) {
           " left out: " + formats.front().reason};
 }
 
+std::vector<std::string> by_bits_notes(std::span<const std::string> formats) {
+  if (formats.empty()) return {};
+  const bool one = formats.size() == 1;
+  return {name_list(formats) + (one ? " isn't" : " aren't") + " measured on real models; " +
+          (one ? "it is placed by its bits" : "they are placed by their bits")};
+}
+
 std::vector<std::string> source_notes(const ModelShape& shape, const PlanRequest& request) {
   if (request.source_tokens > 0 || shape.source_tokens > 0) return {};
   const auto crosses = [](const ModelLayer& layer) {

@@ -23,6 +23,9 @@ struct LeftOut {
 };
 std::vector<std::string> left_out_notes(std::span<const LeftOut> formats);
 
+// Formats whose place in the order of quality is a guess by their bits.
+std::vector<std::string> by_bits_notes(std::span<const std::string> formats);
+
 // What stands for a source whose length neither model nor request say.
 std::vector<std::string> source_notes(const ModelShape& shape, const PlanRequest& request);
 

@@ -68,6 +68,11 @@ bool pipeline_works(const ModelShape& shape, int stages) {
   return true;
 }
 
+bool has_state(const ModelShape& shape) {
+  return std::any_of(shape.layers.begin(), shape.layers.end(),
+                     [](const ModelLayer& layer) { return !layer.state.is_empty(); });
+}
+
 // What copying costs is said once for each kind.
 struct Copied {
   bool heads = false, latents = false, states = false;
@@ -141,6 +146,10 @@ Result<std::vector<ModelStage>> shard_model(const ModelShape& shape, const Shard
     stages.push_back(std::move(stage));
   }
   for (ModelStage& stage : stages) note_copies(copied, ranks, stage.shape.notes);
+  if (sharding.context > 1 && has_state(shape)) {
+    stages.front().shape.notes.push_back("constant state is counted whole on each of the " +
+                                         std::to_string(sharding.context) + " context ranks");
+  }
   return stages;
 }
 

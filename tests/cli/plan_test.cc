@@ -346,6 +346,7 @@ TEST(Plan, AWorkloadIsAnsweredInSentencesAndNumbers) {
   EXPECT_THAT(plan(model, with_memory("24G")).out,
               AllOf(HasSubstr("k8v4 is the first format in order of quality that fits the 95th "
                               "percentile: 16 requests of 9216 tokens, "),
+                    HasSubstr("Tried in this order: bf16, int8, k8v4, int4."),
                     HasSubstr("2348 tokens on average (2048 + 300)")));
   EXPECT_THAT(plan(model, with_memory("17G")).out,
               AllOf(HasSubstr("None of these formats fits the 95th percentile"),

@@ -1,63 +1,13 @@
 // CachePlanner, shard_model and plan_model on shapes made here: what a reader works out by hand.
 #include <gmock/gmock.h>
 
-#include "shapes.h"
+#include "made_shapes.h"
 
 namespace kvant {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr int kDim = 64;
-constexpr uint64_t kPage = uint64_t{64} * 2 * kDim * 2;  // K and V of one head in bf16
-
-ModelLayer layer_of(CacheStream stream) { return {.streams = {stream}, .state = {}}; }
-ModelLayer full(int heads) {
-  return layer_of({.kind = StreamKind::kFull, .heads = heads, .k_dim = kDim, .v_dim = kDim});
-}
-ModelLayer sliding(int heads, int64_t window) {
-  ModelLayer layer = full(heads);
-  layer.streams[0].kind = StreamKind::kSliding;
-  layer.streams[0].window = window;
-  return layer;
-}
-ModelLayer latent(int width) {
-  return layer_of({.kind = StreamKind::kLatent, .heads = 1, .k_dim = width});
-}
-ModelLayer state_of(int64_t recurrent, int64_t conv, int heads) {
-  return {.streams = {},
-          .state = {.recurrent_elements = recurrent, .conv_elements = conv, .heads = heads}};
-}
-ModelLayer sharing(int owner) {
-  ModelLayer layer = full(1);
-  layer.shares = owner;
-  return layer;
-}
-
-ModelShape model(std::vector<ModelLayer> layers, int query_heads = 8) {
-  ModelShape shape;
-  shape.source = "made here";
-  shape.architecture = "made";
-  shape.layers = std::move(layers);
-  shape.num_query_heads = query_heads;
-  return shape;
-}
-
-CachePlanner planner_with(const ModelShape& shape, std::string_view format,
-                          const PlanOptions& options = {}) {
-  const auto formats = resolve_model_formats(shape, format, "", false);
-  EXPECT_TRUE(formats.ok()) << formats.status().message();
-  auto planner = CachePlanner::create(shape, formats->effective, options);
-  EXPECT_TRUE(planner.ok()) << planner.status().message();
-  return *std::move(planner);
-}
-
-uint64_t kv_bytes(const CachePlanner& planner, const SequenceSet& set) {
-  const auto bytes = planner.bytes(set);
-  EXPECT_TRUE(bytes.ok()) << bytes.status().message();
-  return bytes->kv();
-}
 
 std::string sharding_error(const ModelShape& shape, const Sharding& sharding) {
   const auto stages = shard_model(shape, sharding);
@@ -180,17 +130,6 @@ TEST(CachePlanner, WholePagesOfASharedPrefixAreHeldOnce) {
   EXPECT_EQ(pages(6400), 10u) << "a prefix isn't longer than the sequences";
   EXPECT_EQ(planner.bytes({.tokens = 640, .sequences = 4, .shared_prefix = 200})->ideal,
             (640 + 3 * (640 - 192)) * kPage / 64);
-}
-
-TEST(CachePlanner, ContextRanksDealOutThePagesOfEverySequence) {
-  for (const int ranks : {2, 3, 4}) {
-    const CachePlanner planner = planner_with(model({full(1)}), "bf16", {.context_ranks = ranks});
-    const auto divide_up = [&](int n) { return static_cast<uint64_t>((n + ranks - 1) / ranks); };
-    EXPECT_EQ(kv_bytes(planner, {.tokens = 640, .sequences = 5}), 5 * divide_up(10) * kPage);
-    EXPECT_EQ(kv_bytes(planner, {.tokens = 128, .sequences = 5, .shared_prefix = 64}),
-              (divide_up(2) + 4) * kPage)
-        << "some rank holds the page that isn't shared";
-  }
 }
 
 // --- What a pool needs ---
