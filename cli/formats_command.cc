@@ -101,17 +101,17 @@ std::string render_formats(const std::string& word, bool colored) {
     const bool is_twin = f.rotated && f.name.ends_with("_rot");
     if (is_twin || !is_asked(f, word)) continue;
     if (kind_of(f) != kind) table.add_heading(kind = kind_of(f));
-    table.add_row(
-        {{f.name + (has_rotated(f) ? "[_rot]" : "")},
-         {fmt::format("{:g}", f.nominal_bits)},
-         {sealed_text(f)},
-         {granularity_text(f)},
-         {f.zero_point ? "yes" : "no"},
-         {f.scale_source == ScaleSource::kGiven ? "given *"
-                                                : std::string(scale_source_name(f.scale_source))},
-         {f.for_keys ? (f.before_rope ? "before RoPE" : "after RoPE") : "-"},
-         {std::string(sides_of(f))},
-         {kernel_text(f)}});
+    table.add_row({{f.name + (has_rotated(f) ? "[_rot]" : "")},
+                   {fmt::format("{:g}", f.nominal_bits)},
+                   {sealed_text(f)},
+                   {granularity_text(f)},
+                   {f.zero_point ? "yes" : "no"},
+                   {f.scale_source == ScaleSource::kGiven ? "given *"
+                    : f.needs.artifacts                   ? "calibrated"
+                                        : std::string(scale_source_name(f.scale_source))},
+                   {f.for_keys ? (f.before_rope ? "before RoPE" : "after RoPE") : "-"},
+                   {std::string(sides_of(f))},
+                   {kernel_text(f)}});
   }
   return table.render(colored);
 }

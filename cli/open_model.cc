@@ -204,12 +204,7 @@ Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
 std::string kernel_of(const std::string& format, Side side, int dim) {
   const Result<const FormatInfo*> info = find_format(format);
   if (!info.ok()) return "-";
-  const CodecArtifacts any_scale;
-  CodecBinding binding;
-  binding.side = side;
-  binding.dim = dim;
-  binding.artifacts = &any_scale;
-  const Result<std::unique_ptr<Codec>> codec = bind_codec(**info, binding);
+  const Result<std::unique_ptr<Codec>> codec = bind_any(**info, side, dim);
   return codec.ok() ? (*codec)->kernel_name() : "-";
 }
 

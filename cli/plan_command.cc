@@ -106,7 +106,8 @@ Status read_device(const Settings& s, PlanRequest& request) {
 std::vector<std::string> every_format() {
   std::vector<std::string> names;
   for (const FormatInfo& format : all_formats()) {
-    if (format.scale_source != ScaleSource::kGiven && format.for_keys && format.for_values)
+    if (format.scale_source != ScaleSource::kGiven && !format.needs.artifacts && format.for_keys &&
+        format.for_values)
       names.push_back(format.name);
   }
   return names;

@@ -24,10 +24,12 @@ def gauss_sqnr(rng):
     for n in (16, 32, 64, 128, 256):
         x = rng.standard_normal((400_000 // n * 4, n)).astype(np.float32)
         low, high = x.min(1, keepdims=True), x.max(1, keepdims=True)
-        for bits in (8, 6, 5, 4, 3, 2):
-            top = 2 ** (bits - 1) - 1
-            s = half(np.abs(x).max(1, keepdims=True) / top)
-            results = {"sym": np.clip(np.rint(x / s), -top, top) * s}
+        for bits in (8, 6, 5, 4, 3, 2, 1):
+            results = {}
+            if bits > 1:  # a symmetric grid of one bit has no level but zero
+                top = 2 ** (bits - 1) - 1
+                s = half(np.abs(x).max(1, keepdims=True) / top)
+                results["sym"] = np.clip(np.rint(x / s), -top, top) * s
             top = 2**bits - 1
             s, z = half((high - low) / top), half(low)
             results["z"] = np.clip(np.rint((x - z) / s), 0, top) * s + z

@@ -41,6 +41,10 @@ struct RopeSpec {
   float attention_factor = 1.0f;
 };
 
+// Calibrated numbers of one side of a layer: of every KV head, in the order that the format
+// documents.
+using HeadArtifacts = std::vector<std::vector<float>>;
+
 // The cache's view of one layer.
 struct CacheLayer {
   int num_kv_heads = 0;  // 0: this layer has no cache (state-space, linear attention)
@@ -53,6 +57,8 @@ struct CacheLayer {
   FormatPair formats = {"bf16", "bf16"};
   float key_scale = 0;  // the given scale of a `_tensor` format; 0: none
   float value_scale = 0;
+  // Of formats that need calibration; null: none.
+  std::shared_ptr<const HeadArtifacts> key_artifacts, value_artifacts;
   RopeSpec rope;
 };
 

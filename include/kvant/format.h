@@ -117,6 +117,7 @@ struct LayerShape {
   int window = 0;     // tokens that a sliding layer sees; 0: all
   bool quantizable =
       true;  // false: this layer's stream is kept exact whatever is asked (a latent, for now)
+  bool calibrated = false;  // it has the artifacts that some formats need
 };
 
 // Layers of which one side is bf16, for one and the same reason, because it can't take the format

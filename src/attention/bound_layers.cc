@@ -94,7 +94,7 @@ struct SideRequest {
   Side side;
   const FormatInfo& info;
   int dim;
-  const CodecArtifacts* artifacts;
+  std::span<const CodecArtifacts> artifacts;  // per head, or nothing
 };
 
 Result<FloatType> exact_type_of(const FormatInfo& info) {
@@ -118,7 +118,9 @@ Result<SideFormat> bind_side(const SideRequest& request, const FormatSource& for
                                .rope = {.inv_freq = layer.rope.inv_freq.data(),
                                         .num_pairs = static_cast<int>(layer.rope.inv_freq.size()),
                                         .attention_factor = layer.rope.attention_factor},
-                               .artifacts = request.artifacts,
+                               .artifacts = request.artifacts.empty()
+                                                ? nullptr
+                                                : &request.artifacts[static_cast<size_t>(head)],
                                .isa = isa};
     KVANT_ASSIGN(std::unique_ptr<Codec> codec, formats.bind(request.info, binding));
     if (!side.codecs.empty() && codec->page_bytes() != side.codecs[0]->page_bytes()) {
@@ -130,10 +132,22 @@ Result<SideFormat> bind_side(const SideRequest& request, const FormatSource& for
   return side;
 }
 
-// What a layer gives its codecs, null where it gives nothing; the registry judges the scale.
-std::unique_ptr<CodecArtifacts> given_scale(float scale) {
-  if (scale == 0) return nullptr;
-  return std::make_unique<CodecArtifacts>(CodecArtifacts{.tensor_scale = scale, .tensor = {}});
+// What a layer gives the codecs of its heads, nothing where it gives nothing; the registry judges
+// the scale, the formats the rest.
+Result<std::vector<CodecArtifacts>> given_artifacts(int num_heads, float scale,
+                                                    const HeadArtifacts* heads) {
+  std::vector<CodecArtifacts> out;
+  if (scale == 0 && heads == nullptr) return out;
+  const auto n = static_cast<size_t>(num_heads);
+  if (heads != nullptr && heads->size() != n) {
+    return invalid_argument("calibrated numbers of " + std::to_string(heads->size()) +
+                            " heads, wanted " + std::to_string(num_heads));
+  }
+  for (size_t h = 0; h < n; ++h) {
+    out.push_back({.tensor_scale = scale, .tensor = {}});
+    if (heads != nullptr) out.back().tensor = (*heads)[h];
+  }
+  return out;
 }
 
 // Codecs that look at the previous layer's pages need it to keep the same pages in the same state.
@@ -167,16 +181,18 @@ Status bind_layer(const CacheOptions& options, size_t index, const FormatSource&
     return unsupported("its values are a range of its keys, which are only kept exact for now; " +
                        layer.formats.name() + " was asked for");
   }
-  bound.key_artifacts = given_scale(layer.key_scale);
-  bound.value_artifacts = given_scale(layer.value_scale);
-  KVANT_ASSIGN(format.key, bind_side({options, index, Side::kKey, *key, layer.key_dim,
-                                      bound.key_artifacts.get()},
-                                     formats, isa));
+  KVANT_ASSIGN(const std::vector<CodecArtifacts> key_artifacts,
+               given_artifacts(layer.num_kv_heads, layer.key_scale, layer.key_artifacts.get()));
+  KVANT_ASSIGN(const std::vector<CodecArtifacts> value_artifacts,
+               given_artifacts(layer.num_kv_heads, layer.value_scale, layer.value_artifacts.get()));
+  KVANT_ASSIGN(
+      format.key,
+      bind_side({options, index, Side::kKey, *key, layer.key_dim, key_artifacts}, formats, isa));
   format.exact.key = exact_page_bytes(format.key.exact_type, layer.key_dim);
   if (!format.value_from_key) {
-    KVANT_ASSIGN(format.value, bind_side({options, index, Side::kValue, *value, layer.value_dim,
-                                          bound.value_artifacts.get()},
-                                         formats, isa));
+    KVANT_ASSIGN(format.value,
+                 bind_side({options, index, Side::kValue, *value, layer.value_dim, value_artifacts},
+                           formats, isa));
     format.exact.value = exact_page_bytes(format.value.exact_type, layer.value_dim);
   }
   bound.key_needs = key->needs;

@@ -34,7 +34,6 @@ struct BoundLayer {
   LayerFormat format;  // without codecs where another layer owns the pages
   FormatNeeds key_needs, value_needs;
   double key_bits = 0, value_bits = 0;  // per element of a page as it is stored at length
-  std::unique_ptr<CodecArtifacts> key_artifacts, value_artifacts;  // the codecs point to them
 };
 
 struct BoundLayers {

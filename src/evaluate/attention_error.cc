@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/forwarding_cache.h"
+
 namespace kvant {
 namespace {
 
@@ -33,49 +35,29 @@ Status read_seen_rows(const KvCache& cache, SequenceId sequence, int layer, int6
 }
 
 // Passes everything on, and keeps what the last step's attend() was given and answered.
-class RecordingCache final : public KvCache {
+class RecordingCache final : public ForwardingCache {
  public:
-  RecordingCache(KvCache& inner, AttentionTrace& trace) : inner_(inner), trace_(trace) {}
+  RecordingCache(KvCache& inner, AttentionTrace& trace) : ForwardingCache(inner), trace_(trace) {}
 
-  const CacheOptions& options() const override { return inner_.options(); }
-  Result<SequenceId> create_sequence() override { return inner_.create_sequence(); }
-  Status release_sequence(SequenceId id) override { return inner_.release_sequence(id); }
-  Result<int64_t> length(SequenceId id) const override { return inner_.length(id); }
-  Result<Fork> fork(SequenceId id, int64_t tokens) override { return inner_.fork(id, tokens); }
-  Result<Rollback> truncate(SequenceId id, int64_t tokens) override {
-    return inner_.truncate(id, tokens);
-  }
   Status begin_step(std::span<const StepItem> batch) override {
     sequence_ = batch[0].sequence;
-    KVANT_ASSIGN(const int64_t length, inner_.length(sequence_));
+    KVANT_ASSIGN(const int64_t length, inner().length(sequence_));
     is_last_ = length + batch[0].num_tokens == trace_.tokens;
-    return inner_.begin_step(batch);
-  }
-  Status append(int layer, const float* k, const float* v, const float* k_pre_rope) override {
-    return inner_.append(layer, k, v, k_pre_rope);
+    return inner().begin_step(batch);
   }
   Status attend(int layer, const float* q, const AttentionParams& params, float* out,
                 PageMass* mass) override {
-    KVANT_TRY(inner_.attend(layer, q, params, out, mass));
+    KVANT_TRY(inner().attend(layer, q, params, out, mass));
     if (!is_last_) return {};
     AttentionTrace::Layer& to = trace_.layers[static_cast<size_t>(layer)];
     const auto heads = static_cast<size_t>(kQueries * params.num_query_heads);
     to.params = params;
     to.q.assign(q, q + heads * static_cast<size_t>(to.shape.key_dim));
     to.out.assign(out, out + heads * static_cast<size_t>(to.shape.value_dim));
-    return read_seen_rows(inner_, sequence_, layer, trace_.tokens, to);
+    return read_seen_rows(inner(), sequence_, layer, trace_.tokens, to);
   }
-  Status end_step() override { return inner_.end_step(); }
-  void abort_step() override { inner_.abort_step(); }
-  Status read(SequenceId id, int layer, int64_t first, int64_t count, int64_t as_seen_from,
-              float* k, float* v) const override {
-    return inner_.read(id, layer, first, count, as_seen_from, k, v);
-  }
-  CacheUsage usage() const override { return inner_.usage(); }
-  Status check_invariants() const override { return inner_.check_invariants(); }
 
  private:
-  KvCache& inner_;
   AttentionTrace& trace_;
   SequenceId sequence_ = 0;
   bool is_last_ = false;

@@ -42,7 +42,7 @@ struct CodecBinding {
   uint64_t seed =
       0;  // of rotations: mixed with nothing else, so that layers share one rotation per width
   RopeView rope;
-  const CodecArtifacts* artifacts = nullptr;  // must outlive the codec; nullptr: none given
+  const CodecArtifacts* artifacts = nullptr;  // only read while binding; nullptr: none given
   Isa isa = active_isa();
 };
 
@@ -105,5 +105,9 @@ Status missing_scale(const FormatInfo& format);
 // Makes the codec of `format` for one layer, head and side. unsupported if the format can't serve
 // this side, width or lacks an artifact: one sentence that names format, value and what works.
 Result<std::unique_ptr<Codec>> bind_codec(const FormatInfo& format, const CodecBinding& binding);
+
+// The same with a scale and artifacts that mean nothing, where the format wants some: for its
+// sizes, and for what it runs.
+Result<std::unique_ptr<Codec>> bind_any(const FormatInfo& format, Side side, int dim);
 
 }  // namespace kvant

@@ -29,6 +29,8 @@ struct FormatDefinition {
   std::function<std::unique_ptr<Codec>(const CodecBinding&)> make;
   // The band for standard normal rows of this width.
   std::function<DistortionBand(Side, int dim)> band;
+  // An artifact of this width that means nothing, where `info` needs one: for sizes, and for tests.
+  std::function<std::vector<float>(int dim)> any_artifact;
   // Encoding a decoded page gives the same bytes. True of a grid fitted to its extremes, not of one
   // that is searched.
   bool idempotent = false;

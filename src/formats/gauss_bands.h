@@ -36,6 +36,8 @@ inline constexpr GaussRow kGaussRows[] = {
     {2, GridKind::kSymmetric, {4.65, 3.65, 2.89, 2.32, 1.88}},
     {2, GridKind::kZeroPoint, {9.72, 8.12, 6.94, 6.03, 5.26}},
     {2, GridKind::kLeastSquares, {11.46, 10.30, 9.75, 9.48, 9.34}},
+    {1, GridKind::kZeroPoint, {-1.03, -2.92, -4.36, -5.51, -6.47}},
+    {1, GridKind::kLeastSquares, {5.39, 4.87, 4.63, 4.52, 4.45}},
 };
 
 // For any row length from 16 on: the table, interpolated over log2 of the length. Longer rows (one

@@ -57,7 +57,7 @@ struct IntPage {
   const uint16_t* scale;  // binary16
   const uint16_t* zero;   // binary16, or nullptr: no zero points
   const uint8_t* factor;  // [64], of kChannel; nullptr: all are 1
-  int bits;               // 2..8
+  int bits;               // 1..8
   int offset;             // 0 with zero points, else 2^(bits-1)
   int dim;
   int num_groups;  // of kToken; 1 otherwise

@@ -135,13 +135,20 @@ Result<const FormatInfo*> find_format(std::string_view name) {
                    "\"; the closest are: " + nearest_names(name, names, 3));
 }
 
-Result<double> sealed_bits(const FormatInfo& format, Side side, int dim) {
-  CodecArtifacts any_scale;
+Result<std::unique_ptr<Codec>> bind_any(const FormatInfo& format, Side side, int dim) {
+  std::vector<float> tensor;
+  if (const auto& any = definition_of(format).any_artifact; any && dim > 0 && dim <= kMaxDim)
+    tensor = any(dim);
+  const CodecArtifacts artifacts{.tensor = tensor};
   CodecBinding binding;
   binding.side = side;
   binding.dim = dim;
-  binding.artifacts = &any_scale;
-  KVANT_ASSIGN(const std::unique_ptr<Codec> codec, bind_codec(format, binding));
+  binding.artifacts = &artifacts;
+  return bind_codec(format, binding);
+}
+
+Result<double> sealed_bits(const FormatInfo& format, Side side, int dim) {
+  KVANT_ASSIGN(const std::unique_ptr<Codec> codec, bind_any(format, side, dim));
   return static_cast<double>(codec->page_bytes() * 8) / (kPageTokens * dim);
 }
 

@@ -127,10 +127,12 @@ Status apply_override(std::string_view item, std::span<const LayerShape> layers,
 Result<std::unique_ptr<Codec>> bind(const std::string& format, Side side, const LayerShape& layer,
                                     int index) {
   KVANT_ASSIGN(const FormatInfo* info, find_format(format));
+  const int dim = side == Side::kKey ? layer.key_dim : layer.value_dim;
+  if (info->needs.artifacts && layer.calibrated) return bind_any(*info, side, dim);
   CodecBinding binding;
   binding.layer = index;
   binding.side = side;
-  binding.dim = side == Side::kKey ? layer.key_dim : layer.value_dim;
+  binding.dim = dim;
   return bind_codec(*info, binding);
 }
 

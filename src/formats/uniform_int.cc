@@ -1,4 +1,4 @@
-// Family uniform_int: integers of 2 to 8 bits on a uniform grid, symmetric or with a zero point.
+// Family uniform_int: integers of 1 to 8 bits on a uniform grid, symmetric or with a zero point.
 //
 //   x̂ = scale·(u − offset) + zero, scale and zero in binary16
 //   symmetric:       scale = max|x| / (2^(b−1) − 1), offset = 2^(b−1), no zero
@@ -459,6 +459,11 @@ std::vector<FormatDefinition> uniform_int_family() {
       spec.search = GridSearch::kHqq;
       formats.push_back(define(spec));
     }
+  }
+  // One bit is of use where few channels of a page are worth no more (transform.cc).
+  for (const GridSearch search : {GridSearch::kMinMax, GridSearch::kLeastSquares}) {
+    formats.push_back(define(
+        {.bits = 1, .granularity = Granularity::kChannel, .zero_point = true, .search = search}));
   }
   return formats;
 }

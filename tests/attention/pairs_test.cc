@@ -1,5 +1,6 @@
 // Any K format with any V format (F17).
 #include "cache_world.h"
+#include "formats/tested_formats.h"
 
 namespace kvant::test {
 namespace {
@@ -16,6 +17,7 @@ TEST(Pairs, CaseB12_AnyKeyFormatGoesWithAnyValueFormat) {
           continue;  // halves the product; mixtures are in the presets
         CacheLayer layer = make_layer(key.name, value.name, 0, 1, key_dim, value_dim);
         if (key.scale_source == ScaleSource::kGiven) layer.key_scale = 0.05f;
+        layer.key_artifacts = any_artifacts(key, 1, key_dim);
         if (value.scale_source == ScaleSource::kGiven) layer.value_scale = 0.05f;
         CacheOptions options;
         options.layers = {layer};

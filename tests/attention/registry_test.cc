@@ -22,6 +22,7 @@ FormatLayer layer_of(const FormatInfo& info, int heads, int dim) {
                             info.for_values ? info.name : "bf16", 0, heads, dim, dim);
   if (info.scale_source == ScaleSource::kGiven)
     result.layer.key_scale = result.layer.value_scale = 0.05f;
+  result.layer.key_artifacts = any_artifacts(info, heads, dim);
   ThreadPool threads(1);
   CacheOptions options;
   options.layers = {result.layer};

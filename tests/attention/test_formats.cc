@@ -199,13 +199,16 @@ class OutlierCodec final : public RowsCodec {
 
 class ArtifactCodec final : public RowsCodec {
  public:
-  using RowsCodec::RowsCodec;
+  explicit ArtifactCodec(const CodecBinding& binding)
+      : RowsCodec(binding), scale_(binding.artifacts->tensor_scale) {}
   void encode(const PageInput& input, std::byte* page) const override {
     std::memset(page, 0, page_bytes());
     auto* rows = reinterpret_cast<float*>(page);
-    for (size_t i = 0; i < kT * dim_; ++i)
-      rows[i] = round_to(input.rows[i], binding_.artifacts->tensor_scale);
+    for (size_t i = 0; i < kT * dim_; ++i) rows[i] = round_to(input.rows[i], scale_);
   }
+
+ private:
+  float scale_;
 };
 
 class TableCodec final : public RowsCodec {

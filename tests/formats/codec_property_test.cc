@@ -110,13 +110,15 @@ TEST(EveryCodec, CaseB4_CarriesOneHugeValue) {
           ASSERT_TRUE(all_finite(back)) << rest;
           const bool bounded =
               info.scale_source == ScaleSource::kFixed || info.scale_source == ScaleSource::kGiven;
-          if (!bounded && !info.rotated) {
+          const bool mixes = info.rotated || info.needs.artifacts;  // channels with one another
+          // One step of a single bit is the whole range, here more than binary16 reaches.
+          if (!bounded && !mixes && info.nominal_bits > 1) {
             EXPECT_NEAR(back[9 * dim + 5], 6e4f, 0.04 * 6e4) << rest;
           }
           if (rest == 0) {
             // Token 8 shares channels with it, not a token; token 9's other channels the reverse.
             const size_t apart = info.granularity == Granularity::kChannel ? 9 * dim + 6 : 8 * dim;
-            if (info.granularity != Granularity::kHead && !info.rotated) {
+            if (info.granularity != Granularity::kHead && !mixes) {
               EXPECT_EQ(back[apart], 0.0f);
             }
           }

@@ -183,11 +183,12 @@ TEST(EveryCodec, DecodedReadsTheSamePages) {
   for_every_codec(
       [](const Bound& bound) {
         if (bound.shares_layout()) return;
+        const CodecArtifacts artifacts = test_artifacts(bound.definition->info, bound.dim);
         CodecBinding binding;
         binding.side = bound.side;
         binding.dim = bound.dim;
         binding.seed = 7;
-        binding.artifacts = &test_artifacts(bound.definition->info);
+        binding.artifacts = &artifacts;
         const Bound decoded{bound.definition, bound.side, bound.dim,
                             *bind_decoded_codec(bound.definition->info, binding)};
         const Rows& rows = gaussian_rows(bound.dim, kTestSeed);

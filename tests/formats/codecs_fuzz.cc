@@ -95,7 +95,9 @@ std::vector<float> sums_of(const Codec& codec, const Case& c, const std::byte* p
 }
 
 std::unique_ptr<Codec> bind(const FormatInfo& format, Side side, int dim, Isa isa) {
-  static const CodecArtifacts artifacts = {.tensor_scale = 0.03f, .tensor = {}};
+  std::vector<float> tensor;
+  if (const auto& any = definition_of(format).any_artifact) tensor = any(dim);
+  const CodecArtifacts artifacts = {.tensor_scale = 0.03f, .tensor = tensor};
   CodecBinding binding;
   binding.side = side;
   binding.dim = dim;

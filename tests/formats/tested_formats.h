@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "kvant/format.h"
+#include "formats/family.h"
+#include "kvant/cache.h"
 
 namespace kvant {
 
@@ -17,6 +18,14 @@ inline std::vector<std::string> tested_formats() {
     if (*KVANT_SANITIZED == 0 || !is_alike) names.push_back(info.name);
   }
   return names;
+}
+
+// What a layer must give a format that needs calibration, meaning nothing; null for others.
+inline std::shared_ptr<const HeadArtifacts> any_artifacts(const FormatInfo& info, int num_heads,
+                                                          int dim) {
+  const auto& any = definition_of(info).any_artifact;
+  if (!any) return nullptr;
+  return std::make_shared<HeadArtifacts>(static_cast<size_t>(num_heads), any(dim));
 }
 
 }  // namespace kvant

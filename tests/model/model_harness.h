@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "formats/tested_formats.h"
 #include "kvant/cache.h"
 #include "model/open_decoder.h"
 
@@ -39,6 +40,7 @@ class TestModel {
     for (CacheLayer& layer : options.layers) {
       layer.formats = {info.for_keys ? format : "bf16", info.for_values ? format : "bf16"};
       layer.key_scale = layer.value_scale = 0.05f;  // of formats that take a given one
+      layer.key_artifacts = any_artifacts(info, layer.num_kv_heads, layer.key_dim);
     }
     auto made = KvCache::create(options, threads_);
     EXPECT_TRUE(made.ok()) << made.status().message();

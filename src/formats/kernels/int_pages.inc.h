@@ -1,8 +1,8 @@
 // Part of page_kernels.inc.h: pages of integer codes.
 //
 // Codes of 8, 4 and 2 bits are multiplied as they lie: a dot product runs over the vectors of a
-// tile once per bit field. Widths that need several planes (3, 5, 6, 7) are put together into 8-bit
-// codes first, once per call.
+// tile once per bit field. Widths that need several planes (3, 5, 6, 7), and single bits, are put
+// together into 8-bit codes first, once per call.
 namespace kvant::KVANT_ISA {
 namespace {
 
@@ -71,11 +71,11 @@ void open_factors(const uint8_t* factor, float* out) {
 
 // A K page is 4 tiles of dim/4 quads, a V page dim/16 tiles of 16.
 void open_page(const IntPage& page, int num_tiles, int num_quads, OpenPage& open) {
-  const bool one_plane = planes_of(page.bits).count == 1;
-  open.width = one_plane ? page.bits : 8;
+  const bool as_they_lie = page.bits > 1 && planes_of(page.bits).count == 1;
+  open.width = as_they_lie ? page.bits : 8;
   open.num_vectors = plane_vectors(open.width, num_quads);
-  open.tiles = one_plane ? page.codes : open.unpacked;
-  if (!one_plane) unpack(page, num_tiles, num_quads, open.unpacked);
+  open.tiles = as_they_lie ? page.codes : open.unpacked;
+  if (!as_they_lie) unpack(page, num_tiles, num_quads, open.unpacked);
   open.dim = page.dim;
   open.per_channel = page.layout == ScaleLayout::kChannel;
   open.num_groups = open.per_channel ? 1 : page.num_groups;

@@ -1,0 +1,52 @@
+// KeyStatistics: second moments of a model's keys and queries, as its attention meets them.
+//
+// Gathered while the model reads calibration text through a BF16 cache: of every layer and KV head
+// the mean of q·qᵀ over the heads of the group, and the covariance of K within pages, each page's
+// own mean removed. Rows are those that the cache would store (after RoPE, rounded to BF16); the
+// first page of a sequence, which stays exact in every format, and pages that aren't full don't
+// count. Sums are in double and in the order of the text, so that neither threads nor chunks of
+// whole pages change a bit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/threads.h"
+#include "kvant/cache.h"
+#include "model/model.h"
+
+namespace kvant {
+
+// Of one KV head; D = its key width.
+struct HeadMoments {
+  std::vector<double> query;  // [D][D]: Σ q·qᵀ
+  std::vector<double> key;    // [D][D]: Σ (k − page mean)·(k − page mean)ᵀ
+  int64_t num_queries = 0;
+  int64_t num_keys = 0;
+};
+
+struct LayerMoments {
+  int dim = 0;                     // 0: a layer without keys of its own
+  std::vector<HeadMoments> heads;  // per KV head
+};
+
+class KeyStatistics {
+ public:
+  // `threads` outlives this.
+  KeyStatistics(const ModelInfo& info, ThreadPool& threads);
+
+  // Reads one document, from an empty cache.
+  Status add(Model& model, std::span<const int32_t> tokens, int chunk);
+
+  std::span<const LayerMoments> layers() const { return layers_; }
+  int64_t num_tokens() const { return num_tokens_; }
+
+ private:
+  ThreadPool& threads_;
+  std::vector<LayerMoments> layers_;
+  int64_t num_tokens_ = 0;
+};
+
+}  // namespace kvant

@@ -1,0 +1,38 @@
+// The transform of format tc<B>: basis and bits of one head's keys, from their statistics.
+//
+// C is the mean of q·qᵀ, S the covariance of K within pages. With C' = C / mean diag(C) + λ·I and
+// C'^½·S·C'^½ = U·Λ·Uᵀ, keys are stored as k' = Uᵀ·C'^½·k and asked with q' = Uᵀ·C'^-½·q. Then
+// q'·k' = q·k, the channels of k' are uncorrelated with variances Λ, and squared error in k' is
+// expected squared error of the score. Bits go to channels so that Σ Λ_i·c(b_i)·4^(-b_i) is least
+// (the rate allocation of transform coding; Gersho and Gray, 1992, section 8.3).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "calibrate/key_statistics.h"
+#include "kvant/status.h"
+
+namespace kvant {
+
+struct TransformOptions {
+  int mean_bits = 4;
+  std::vector<int> widths = {2, 3, 4, 5, 6, 8};  // of a section, rising
+  double lambda = 0.1;
+};
+
+struct HeadTransform {
+  std::vector<float> artifact;    // as format tc<B> reads it (formats/transform.cc)
+  std::vector<double> variances;  // Λ, falling
+  std::vector<int> bits;          // of the same channels
+};
+
+// unsupported where the statistics don't tell a basis: no pages, or no variance at all.
+Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim,
+                                    const TransformOptions& options);
+
+// Bits of channels whose variances fall, in sections of 16 (of 32 where the width is odd): those of
+// least error whose mean is exactly `mean_bits`; empty if there are none. Exposed for tests.
+std::vector<int> allocate_bits(std::span<const double> variances, const TransformOptions& options);
+
+}  // namespace kvant

@@ -1,0 +1,171 @@
+// The fit of a transform: its two matrices, its bits, and statistics that tell too little.
+#include "calibrate/transform_fit.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "base/rng.h"
+
+namespace kvant {
+namespace {
+
+constexpr int kDim = 64;
+constexpr auto kD = static_cast<size_t>(kDim);
+
+double uniform(Rng& rng) { return static_cast<double>(rng.below(20001)) / 10000 - 1; }
+
+// Lower halves of sums over vectors whose channels differ in size and hang together.
+HeadMoments random_moments(uint64_t seed) {
+  Rng rng(seed);
+  HeadMoments moments;
+  moments.query.assign(kD * kD, 0);
+  moments.key.assign(kD * kD, 0);
+  moments.num_queries = moments.num_keys = 500;
+  for (int n = 0; n < 500; ++n) {
+    for (std::vector<double>* sums : {&moments.query, &moments.key}) {
+      const double common = uniform(rng);
+      std::vector<double> x(kD);
+      for (size_t i = 0; i < kD; ++i)
+        x[i] = (uniform(rng) + common) * std::exp2(-static_cast<double>(i) / 10);
+      for (size_t i = 0; i < kD; ++i) {
+        for (size_t j = 0; j <= i; ++j) (*sums)[i * kD + j] += x[i] * x[j];
+      }
+    }
+  }
+  return moments;
+}
+
+// q'·k' = q·k.
+TEST(TransformFit, ProductsAreKept) {
+  const auto fit = fit_transform(random_moments(1), kDim, {});
+  ASSERT_TRUE(fit.ok()) << fit.status().message();
+  Rng rng(2);
+  for (int n = 0; n < 20; ++n) {
+    std::vector<double> q(kD), k(kD);
+    for (size_t i = 0; i < kD; ++i) q[i] = uniform(rng), k[i] = uniform(rng);
+    double plain = 0, turned = 0, size = 0;
+    for (size_t i = 0; i < kD; ++i) {
+      plain += q[i] * k[i];
+      double stored = 0, asked = 0;
+      for (size_t j = 0; j < kD; ++j) {
+        stored += double{fit->artifact[i * kD + j]} * k[j];
+        asked += double{fit->artifact[kD * kD + i * kD + j]} * q[j];
+      }
+      turned += stored * asked;
+      size += std::fabs(stored * asked);
+    }
+    EXPECT_NEAR(turned, plain, 1e-5 * size);
+  }
+}
+
+// Stored channels don't hang together, and their variances fall.
+TEST(TransformFit, StoredChannelsAreUncorrelated) {
+  const HeadMoments moments = random_moments(1);
+  const auto fit = fit_transform(moments, kDim, {});
+  const auto key = [&](size_t i, size_t j) {
+    return moments.key[std::max(i, j) * kD + std::min(i, j)] / 500;
+  };
+  const float* a = fit->artifact.data();
+  for (size_t i = 0; i < kD; i += 7) {
+    for (size_t j = 0; j < kD; j += 5) {
+      double covariance = 0;
+      for (size_t r = 0; r < kD; ++r) {
+        for (size_t c = 0; c < kD; ++c)
+          covariance += double{a[i * kD + r]} * key(r, c) * double{a[j * kD + c]};
+      }
+      EXPECT_NEAR(covariance, i == j ? fit->variances[i] : 0, 1e-4 * fit->variances[0]);
+    }
+  }
+  EXPECT_TRUE(std::is_sorted(fit->variances.rbegin(), fit->variances.rend()));
+}
+
+TEST(TransformFit, TheSameStatisticsGiveTheSameBits) {
+  EXPECT_EQ(fit_transform(random_moments(4), kDim, {})->artifact,
+            fit_transform(random_moments(4), kDim, {})->artifact);
+}
+
+TEST(TransformFit, StatisticsThatTellNothingAreRefused) {
+  const auto said = [](const HeadMoments& moments) {
+    return fit_transform(moments, kDim, {}).status().message();
+  };
+  HeadMoments none = random_moments(1);
+  none.num_keys = 0;
+  EXPECT_THAT(said(none), testing::HasSubstr("no whole page"));
+  HeadMoments alike = random_moments(1);
+  std::fill(alike.key.begin(), alike.key.end(), 0.0);
+  EXPECT_THAT(said(alike), testing::HasSubstr("keys of every page are all alike"));
+  HeadMoments silent = random_moments(1);
+  std::fill(silent.query.begin(), silent.query.end(), 0.0);
+  EXPECT_THAT(said(silent), testing::HasSubstr("queries are all zero"));
+}
+
+// Queries and keys that never leave a few directions: the rest is kept apart by lambda.
+TEST(TransformFit, DeficientStatisticsGiveFiniteNumbers) {
+  HeadMoments flat = random_moments(1);
+  for (size_t i = 0; i < kD; ++i) {
+    for (size_t j = 0; j <= i; ++j) {
+      if (i > 3) flat.query[i * kD + j] = 0;
+      if (i > 5) flat.key[i * kD + j] = 0;
+    }
+  }
+  const auto fit = fit_transform(flat, kDim, {});
+  ASSERT_TRUE(fit.ok()) << fit.status().message();
+  for (const float x : fit->artifact) ASSERT_TRUE(std::isfinite(x));
+}
+
+double error_of(std::span<const double> variances, std::span<const int> bits) {
+  double error = 0;
+  for (size_t i = 0; i < bits.size(); ++i) {
+    const double factor = bits[i] == 1 ? 1.6 : bits[i] == 2 ? 1.3 : 1;
+    error += variances[i] * factor * std::pow(4.0, -bits[i]);
+  }
+  return error;
+}
+
+// All ways to give 64 channels their bits, beside the one that is found.
+TEST(AllocateBits, FindsTheLeastErrorOfAllMeans) {
+  Rng rng(5);
+  for (int n = 0; n < 20; ++n) {
+    std::vector<double> variances;
+    double variance = 1;
+    for (size_t i = 0; i < kD; ++i) {
+      variances.push_back(variance);
+      variance *= 0.8 + 0.2 * std::fabs(uniform(rng));
+    }
+    for (const int mean : {2, 3, 4}) {
+      const TransformOptions options{.mean_bits = mean, .widths = {1, 2, 3, 4, 5, 6, 8}};
+      const std::vector<int> bits = allocate_bits(variances, options);
+      ASSERT_EQ(bits.size(), kD);
+      EXPECT_EQ(std::accumulate(bits.begin(), bits.end(), 0), mean * kDim);
+      double least = std::numeric_limits<double>::infinity();
+      const std::function<void(std::vector<int>)> extend = [&](std::vector<int> some) {
+        if (some.size() == kD) {
+          if (std::accumulate(some.begin(), some.end(), 0) == mean * kDim)
+            least = std::min(least, error_of(variances, some));
+          return;
+        }
+        for (const int width : options.widths) {
+          if (!some.empty() && width > some.back()) continue;
+          std::vector<int> more = some;
+          more.insert(more.end(), width % 2 == 0 ? 16 : 32, width);
+          if (more.size() <= kD) extend(more);
+        }
+      };
+      extend({});
+      EXPECT_NEAR(error_of(variances, bits), least, 1e-12 * least) << mean;
+    }
+  }
+}
+
+TEST(AllocateBits, SaysWhereNoWidthsGiveTheMean) {
+  const std::vector<double> variances(kD, 1.0);
+  EXPECT_TRUE(allocate_bits(variances, {.mean_bits = 3, .widths = {4, 8}}).empty());
+}
+
+}  // namespace
+}  // namespace kvant
