@@ -31,7 +31,8 @@ namespace kvant {
 enum class StreamKind : uint8_t {
   kFull,        // K and V of every token
   kSliding,     // K and V of the last `window` tokens
-  kChunked,     // K and V of the query's own chunk of `window` tokens
+  kChunked,     // K and V of the query's own chunk of `window` tokens; counted as a window, since
+                // up to a whole chunk is held, whose last query sees all of it
   kLatent,      // multi-head latent attention: one stream; V is a range of K
   kCompressed,  // one entry for every `tokens_per_entry` tokens
   kIndexer,     // keys of a sparse-attention indexer: K only
@@ -154,6 +155,13 @@ struct CacheBytes {
   }
 };
 
+// Bytes of one page of one head.
+struct PageParts {
+  uint64_t key = 0;
+  uint64_t value = 0;
+  uint64_t before_rope = 0;  // K before RoPE, beside exact pages of formats that ask for it
+};
+
 // Layers that have one stream, state and formats in common.
 struct PlannedGroup {
   CacheStream stream;
@@ -162,6 +170,7 @@ struct PlannedGroup {
   bool seals = false;
   uint64_t sealed_page = 0;  // bytes of 64 entries of all layers and heads of the group
   uint64_t exact_page = 0;
+  PageParts sealed_parts, exact_parts;
   double key_bits = 0, value_bits = 0;  // per element of a page at length
 
   // Of one more token of the text: nothing where the stream is as long as a source.
@@ -178,6 +187,21 @@ struct HeldPages {
 };
 struct GroupPages {
   HeldPages first, further;
+  // At the peak on the way to this length: of the sequence that is prefilled in steps of
+  // `step_tokens`, and of each other one, which grows by one token and counts on what all share.
+  HeldPages filling, growing;
+  // Entries that a query sees, of the first sequence and of each further one.
+  int64_t seen = 0, further_seen = 0;
+};
+
+// Layers with the same constant state.
+struct StateGroup {
+  ConstantState state;
+  std::vector<int> layers;
+  uint64_t layer_bytes() const {
+    return static_cast<uint64_t>(state.recurrent_elements * state.recurrent_bytes +
+                                 state.conv_elements * state.conv_bytes);
+  }
 };
 
 // Bits per element: means over K, over V and over both, weighted by what a token adds.
@@ -196,12 +220,12 @@ class CachePlanner {
   // exhausted for more than 2^62 bytes.
   Result<CacheBytes> bytes(const SequenceSet& set) const;
   // The summand of one group: pages that the first sequence holds, and each further one beside what
-  // all share.
+  // all share, on one device.
   GroupPages pages(const PlannedGroup& group, const SequenceSet& set) const;
   // One more token of the text: before any window is full, and after all are.
   double bytes_per_token() const;
   double bytes_per_token_long() const;
-  uint64_t state_bytes() const { return state_bytes_; }  // of one sequence
+  uint64_t state_bytes() const;  // of one sequence
 
   SideBits nominal_bits() const;  // as formats are named
   SideBits sealed_bits() const;   // of pages at length, with scales and padding
@@ -213,6 +237,7 @@ class CachePlanner {
   Result<int64_t> max_tokens(const SequenceSet& set, uint64_t bytes, int64_t limit) const;
 
   std::span<const PlannedGroup> groups() const { return groups_; }
+  std::span<const StateGroup> states() const { return states_; }
   const PlanOptions& options() const { return options_; }
 
  private:
@@ -222,7 +247,7 @@ class CachePlanner {
 
   PlanOptions options_;
   std::vector<PlannedGroup> groups_;
-  uint64_t state_bytes_ = 0;
+  std::vector<StateGroup> states_;
 };
 
 // --- All of it: what `kvant plan` prints ---
@@ -267,6 +292,7 @@ struct PlanRequest {
   std::optional<DeviceMemory> memory = {};
   uint64_t weight_bytes = 0;  // of the whole model; needed where `memory` is given
   EndWeights ends = {};
+  std::string weight_calculation = {};  // how they come about, for explain_plan()
   std::optional<Workload> workload = {};
 };
 
@@ -328,7 +354,8 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request);
 // so that it can be redone on paper. `first_layer`: of the stage that the planner is for.
 Result<std::string> explain_bytes(const CachePlanner& planner, const SequenceSet& set,
                                   int first_layer = 0);
-// The same for every row of a plan; on several devices, stage by stage.
+// The same for every row of a plan, its devices and its workload: sums and products whose results
+// are the plan's own figures.
 Result<std::string> explain_plan(const ModelShape& shape, const PlanRequest& request);
 
 // Formats that were measured on real models, best first (KLD to bf16, docs/numerics.md).

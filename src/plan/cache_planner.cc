@@ -102,7 +102,20 @@ PageCounts deal(PageCounts pages, int ranks) {
   return {.sealed = divide_up(pages.sealed, ranks), .exact = divide_up(pages.exact, ranks)};
 }
 
-Wide page_bytes(const PlannedGroup& group, PageCounts pages) {
+void add_state(const ConstantState& state, int layer, std::vector<StateGroup>& groups) {
+  auto group = std::find_if(groups.begin(), groups.end(),
+                            [&](const StateGroup& g) { return g.state == state; });
+  if (group == groups.end()) group = groups.insert(group, {.state = state, .layers = {}});
+  group->layers.push_back(layer);
+}
+
+PageParts page_parts(const PartBytes& parts) {
+  return {.key = parts.key, .value = parts.value, .before_rope = parts.pre_rope};
+}
+
+HeldPages held(PageCounts pages) { return {.sealed = pages.sealed, .exact = pages.exact}; }
+
+Wide page_bytes(const PlannedGroup& group, const HeldPages& pages) {
   return wide(pages.sealed) * group.sealed_page + wide(pages.exact) * group.exact_page;
 }
 
@@ -151,10 +164,7 @@ Result<CachePlanner> CachePlanner::create(const ModelShape& shape,
   planner.options_ = options;
   for (size_t l = 0; l < shape.layers.size(); ++l) {
     const ModelLayer& layer = shape.layers[l];
-    planner.state_bytes_ += static_cast<uint64_t>(layer.state.recurrent_elements) *
-                                static_cast<uint64_t>(layer.state.recurrent_bytes) +
-                            static_cast<uint64_t>(layer.state.conv_elements) *
-                                static_cast<uint64_t>(layer.state.conv_bytes);
+    if (!layer.state.is_empty()) add_state(layer.state, static_cast<int>(l), planner.states_);
     if (layer.shares >= 0) continue;
     for (size_t s = 0; s < layer.streams.size(); ++s) {
       const CacheStream& stream = layer.streams[s];
@@ -180,6 +190,8 @@ Result<CachePlanner> CachePlanner::create(const ModelShape& shape,
     group.seals = layout->rule.seals;
     group.exact_page = layout->exact_slab_bytes();
     group.sealed_page = layout->sealed_slab_bytes();
+    group.exact_parts = page_parts(layout->exact);
+    group.sealed_parts = page_parts(layout->sealed);
     const PartBytes& stored = layout->rule.seals ? layout->sealed : layout->exact;
     group.key_bits =
         static_cast<double>(stored.key) * 8 / (double{kPageTokens} * group.stream.k_dim);
@@ -192,13 +204,21 @@ Result<CachePlanner> CachePlanner::create(const ModelShape& shape,
 
 GroupPages CachePlanner::pages(const PlannedGroup& group, const SequenceSet& set) const {
   const ReadRule rule = rule_of(group, options_);
+  const int ranks = options_.context_ranks;
   const int64_t length = entries(group.stream, set);
   const int64_t prefix = shared_pages(group.stream, set);
+  const int64_t counted_prefix = rule.window == 0 ? prefix : 0;
   const PageCounts all = held_pages(rule, length);
   const PageCounts own = beside(all, held_pages(rule, length, prefix));
-  const PageCounts first = deal(all, options_.context_ranks);
-  const PageCounts further = deal(own, options_.context_ranks);
-  return {.first = {first.sealed, first.exact}, .further = {further.sealed, further.exact}};
+  const PageCounts growing =
+      beside(peak_pages(rule, length, 1), counted_on(rule, length, counted_prefix));
+  const int64_t seen = visible_tokens(rule, length);
+  return {.first = held(deal(all, ranks)),
+          .further = held(deal(own, ranks)),
+          .filling = held(deal(peak_pages(rule, length, options_.step_tokens), ranks)),
+          .growing = held(deal(growing, ranks)),
+          .seen = seen,
+          .further_seen = seen - counted_prefix * kPageTokens};
 }
 
 Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
@@ -206,26 +226,15 @@ Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
   const Wide others = wide(set.sequences - 1);  // beside the one that holds what all share
   Wide sealed = 0, exact = 0, needed = 0, ideal = 0;
   for (const PlannedGroup& group : groups_) {
-    const ReadRule rule = rule_of(group, options_);
-    const int64_t length = entries(group.stream, set);
-    const int ranks = options_.context_ranks;
     const GroupPages held = pages(group, set);
     sealed += (wide(held.first.sealed) + others * wide(held.further.sealed)) * group.sealed_page;
     exact += (wide(held.first.exact) + others * wide(held.further.exact)) * group.exact_page;
-
-    const int64_t prefix = rule.window == 0 ? shared_pages(group.stream, set) : 0;
-    const PageCounts one = beside(peak_pages(rule, length, 1), counted_on(rule, length, prefix));
-    const PageCounts filling = peak_pages(rule, length, options_.step_tokens);
-    needed +=
-        others * page_bytes(group, deal(one, ranks)) + page_bytes(group, deal(filling, ranks));
-
-    const int64_t visible = visible_tokens(rule, length);
-    const int64_t common = prefix * kPageTokens;
-    ideal += (wide(visible) + others * wide(visible - common)) * 2 *
+    needed += others * page_bytes(group, held.growing) + page_bytes(group, held.filling);
+    ideal += (wide(held.seen) + others * wide(held.further_seen)) * 2 *
              wide(group.stream.entry_elements()) * wide(static_cast<int64_t>(group.layers.size())) /
-             wide(ranks);
+             wide(options_.context_ranks);
   }
-  const Wide state = wide(set.sequences) * state_bytes_;
+  const Wide state = wide(set.sequences) * state_bytes();
   CacheBytes out;
   KVANT_ASSIGN(out.needed, narrow(needed + state));  // the greatest of all
   KVANT_ASSIGN(out.ideal, narrow(ideal));
@@ -233,6 +242,12 @@ Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
   KVANT_ASSIGN(out.exact, narrow(exact));
   KVANT_ASSIGN(out.state, narrow(state));
   return out;
+}
+
+uint64_t CachePlanner::state_bytes() const {
+  uint64_t bytes = 0;
+  for (const StateGroup& group : states_) bytes += group.layers.size() * group.layer_bytes();
+  return bytes;
 }
 
 double CachePlanner::bytes_per_token() const {

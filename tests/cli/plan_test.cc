@@ -162,68 +162,6 @@ TEST(Plan, LayersAreListedOneByOne) {
       << lines.back();
 }
 
-// --- The calculation can be redone ---
-
-double evaluate(const std::string& sum) {
-  static const std::regex kTerm(R"((?:(\d+)(?: sealed| exact)? × )?(\d+)(?: \+ |$))");
-  double value = 0;
-  for (std::sregex_iterator at(sum.begin(), sum.end(), kTerm), end; at != end; ++at)
-    value += ((*at)[1].matched ? std::stod((*at)[1]) : 1) * std::stod((*at)[2]);
-  return value;
-}
-
-// Checks every sum in the explanation of one row; what "K and V" gives for the last line of it.
-double redo(const std::string& text) {
-  static const std::regex kSum(R"(: ([0-9][^=:]*) = (\d+) bytes)");
-  double last = 0, first = 0, further = 0;
-  bool said_further = false;
-  for (const std::string& line : lines_of(text)) {
-    std::smatch match;
-    if (!std::regex_search(line, match, kSum)) continue;
-    const std::string sum = match[1];
-    last = std::stod(match[2]);
-    EXPECT_EQ(evaluate(sum), last) << line;
-    if (line.find("    a sequence:") == 0) {
-      first += last;
-      said_further = false;
-    }
-    if (line.find("    each further") == 0) {
-      further += last;
-      said_further = true;
-    }
-    if (line.find("  K and V:") != 0) continue;
-    EXPECT_EQ(std::stod(sum), first) << line;
-    if (said_further) {
-      EXPECT_THAT(line, HasSubstr(" × " + std::to_string(static_cast<int64_t>(further)) + " ="));
-    }
-    first = further = 0;
-  }
-  return last;
-}
-
-TEST(Plan, ExplainCanBeRedoneOnPaper) {
-  const std::vector<std::pair<std::string, Words>> kPlans = {
-      {"llama-3.1-8b", {}},
-      {"gemma-3-1b", {"--batch", "5"}},
-      {"llama-3.1-8b", {"--batch", "3", "--beams", "2", "--shared-prefix", "1000"}},
-      {"deepseek-v3.2", {"--exact-window", "128"}},
-      {"llama-3.2-11b-vision", {"--source-tokens", "6404"}},
-      {"zamba2-7b", {"--batch", "2", "--sinks", "0"}},
-      {"llama-3.1-8b", {"--tp", "16", "--pp", "3", "--cp", "2", "--batch", "3"}}};
-  for (const auto& [name, options] : kPlans) {
-    for (const char* format : {"bf16", "int4"}) {
-      Words words = {"--kv", format, "--tokens", "5000"};
-      words.insert(words.end(), options.begin(), options.end());
-      const json row = plan_json(published(name), words)["rows"][0];
-      words.push_back("--explain");
-      const std::string out = plan(published(name), words).out;
-      const size_t at = out.find("\n" + std::string(format) + ": ");
-      ASSERT_NE(at, out.npos) << out;
-      EXPECT_EQ(redo(out.substr(at)), row["kv_bytes"].get<double>()) << name << "\n" << out;
-    }
-  }
-}
-
 // --- Options that change the numbers ---
 
 TEST(Plan, TokensBatchAndBeamsMultiply) {
