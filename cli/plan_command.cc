@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/plan_report.h"
@@ -12,51 +10,23 @@
 namespace kvant::cli {
 namespace {
 
-struct WeightBits {
-  std::string_view name;
-  double bits;  // of a parameter, block scales included
-};
-constexpr std::array<WeightBits, 8> kWeightTypes = {{{"f32", 32},
-                                                     {"bf16", 16},
-                                                     {"f16", 16},
-                                                     {"fp8", 8},
-                                                     {"int8", 8},
-                                                     {"q8_0", 8.5},
-                                                     {"int4", 4},
-                                                     {"q4_0", 4.5}}};
-
-Result<double> bits_of(const std::string& type) {
-  std::string names;
-  for (const WeightBits& row : kWeightTypes) {
-    if (row.name == type) return row.bits;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
-  }
-  return invalid_argument(fmt::format("--weights-dtype {}: wanted one of {}", type, names));
-}
-
-// Of all devices. The files' own size counts unless another type is asked for.
-Result<uint64_t> weight_bytes(const Settings& s, const ModelShape& shape) {
-  double bits = 16;
-  if (!s.weights_dtype.empty()) {
-    KVANT_ASSIGN(bits, bits_of(s.weights_dtype));
-  } else if (shape.weight_bytes > 0 && s.parameters.empty()) {
-    return shape.weight_bytes;
-  }
-  int64_t parameters = shape.num_parameters;
+// Of all devices, with what is assumed about them.
+Result<WeightEstimate> weights_of(const Settings& s, const ModelShape& shape) {
+  int64_t parameters = 0;
   if (!s.parameters.empty()) {
     const Result<int64_t> given = parse_amount(s.parameters);
     if (!given.ok())
       return given.status().with_context(fmt::format("--parameters {}", s.parameters));
     parameters = *given;
   }
-  if (parameters == 0 && s.device_memory.empty()) return uint64_t{0};
-  if (parameters == 0) {
+  KVANT_ASSIGN(WeightEstimate weights, estimate_weights(shape, s.weights_dtype, parameters));
+  if (weights.bytes == 0 && !s.device_memory.empty()) {
     return invalid_argument(
         fmt::format("--device-memory {}: the configuration of {} doesn't tell how many parameters "
                     "the weights are; wanted --parameters, such as 7.6B",
                     s.device_memory, shape.architecture));
   }
-  return static_cast<uint64_t>(static_cast<double>(parameters) * bits / 8);
+  return weights;
 }
 
 Result<LengthSpread> spread_of(const std::string& text) {
@@ -88,7 +58,7 @@ Status read_workload(const Settings& s, PlanRequest& request) {
 
 Status read_device(const Settings& s, PlanRequest& request) {
   if (s.device_memory.empty()) {
-    for (const char* name : {"workspace", "activation"}) {
+    for (const char* name : {"workspace", "activation", "parameters", "weights-dtype"}) {
       if (s.is_given(name))
         return invalid_argument(fmt::format("--{}: wanted --device-memory beside it", name));
     }
@@ -113,7 +83,8 @@ std::vector<std::string> every_format() {
   return names;
 }
 
-Result<PlanRequest> request_of(const Settings& s, const ModelShape& shape) {
+// What is assumed about weights becomes a note of the shape.
+Result<PlanRequest> request_of(const Settings& s, ModelShape& shape) {
   PlanRequest request;
   request.formats = s.all_formats ? every_format() : split_items(s.kv);
   request.skip_refused = s.all_formats || !s.is_given("kv");
@@ -134,7 +105,12 @@ Result<PlanRequest> request_of(const Settings& s, const ModelShape& shape) {
                       .context = static_cast<int>(s.context_ranks)};
   KVANT_TRY(read_device(s, request));
   KVANT_TRY(read_workload(s, request));
-  KVANT_ASSIGN(request.weight_bytes, weight_bytes(s, shape));
+  KVANT_ASSIGN(const WeightEstimate weights, weights_of(s, shape));
+  request.weight_bytes = weights.bytes;
+  request.ends = weights.ends;
+  request.weight_calculation = weights.calculation;
+  if (request.memory)
+    shape.notes.insert(shape.notes.end(), weights.notes.begin(), weights.notes.end());
   return request;
 }
 
@@ -154,7 +130,7 @@ Status run_plan(const Invocation& in) {
     return invalid_argument("--all-formats and --kv: wanted one of them");
   if (!s.json.empty() && s.json == s.csv)
     return invalid_argument("--json and --csv both go to one place; wanted a file for one of them");
-  KVANT_ASSIGN(const ModelShape shape, read_shape(in.model));
+  KVANT_ASSIGN(ModelShape shape, read_shape(in.model));
   KVANT_ASSIGN(PlanRequest request, request_of(s, shape));
   KVANT_ASSIGN(const Plan plan, plan_model(shape, request));
   KVANT_ASSIGN(const ResolvedFormats first,

@@ -74,6 +74,22 @@ struct ModelLayer {
   bool operator==(const ModelLayer&) const = default;
 };
 
+// Parameters that may be stored in other bits than the rest, or that stand at the ends of the
+// model.
+struct ParameterParts {
+  int64_t experts = 0;     // routed ones
+  int64_t embeddings = 0;  // of the input
+  int64_t output = 0;      // the matrix before the logits
+  bool tied = false;       // it is the embeddings, counted once
+};
+
+// How a configuration says that the weights are stored.
+struct DeclaredWeights {
+  std::string method;         // "fp8", "gptq 4 bit"; empty: nothing is declared
+  double bits = 0;            // of a parameter, with scales; 0: the method isn't known
+  bool experts_only = false;  // the rest is bf16; without it only embeddings and output are
+};
+
 struct ModelShape {
   std::string source;        // the path, or what it was called
   std::string architecture;  // model_type
@@ -81,8 +97,10 @@ struct ModelShape {
   int num_query_heads = 0;
   int64_t max_positions = 0;   // 0: the configuration doesn't say
   int64_t source_tokens = 0;   // of cross attention, where the configuration fixes it
-  int64_t num_parameters = 0;  // 0: not known from what was read
-  uint64_t weight_bytes = 0;   // of the shards or the GGUF's tensors; 0: no weights beside it
+  int64_t num_parameters = 0;  // of the language model; 0: not known from what was read
+  ParameterParts parts;
+  DeclaredWeights declared_weights;
+  uint64_t weight_bytes = 0;  // of the shards or the GGUF's tensors; 0: no weights beside it
   ModelTraits traits;
   // What was assumed, derived or can't be seen from the configuration: one sentence each.
   std::vector<std::string> notes;
@@ -266,6 +284,19 @@ struct EndWeights {
   uint64_t output = 0;      // on the last stage
   bool tied = false;        // the output is the embeddings: a copy where the stages differ
 };
+
+// Bytes of the weights.
+struct WeightEstimate {
+  uint64_t bytes = 0;  // 0: not known
+  EndWeights ends;
+  std::string calculation;  // "8030261248 parameters × 16 / 8"; empty: the files' own size
+  std::vector<std::string> notes;
+};
+// `type` is "f32", "bf16", "fp8" and the like, or empty: what the files hold, else what the
+// configuration declares, else bf16. `parameters` of 0: the model's own number. invalid_argument
+// for another type.
+Result<WeightEstimate> estimate_weights(const ModelShape& shape, std::string_view type = {},
+                                        int64_t parameters = 0);
 
 struct LengthSpread {
   int64_t average = 0;

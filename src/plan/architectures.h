@@ -23,7 +23,13 @@ enum class Windows : uint8_t {
 };
 
 // The feed-forward part, where parameters can be counted.
-enum class FeedForward : uint8_t { kUnknown, kGated, kPlain };
+enum class FeedForward : uint8_t {
+  kUnknown,
+  kGated,     // three matrices
+  kPlain,     // two
+  kHalved,    // three, of half the declared width
+  kAdjusted,  // three, of two thirds of the declared width, up to a multiple of 256
+};
 
 // What Transformers' class takes for an absent field. The numbers of layers, heads and positions
 // and the hidden size are only taken inside a wrapper, whose text_config holds what differs from
@@ -34,6 +40,7 @@ struct ClassDefaults {
   int head_dim = 0;  // 0: hidden size / heads
   int64_t window = 0;
   int64_t positions = 0;
+  int64_t vocabulary = 0;
   Windows windows = Windows::kNone;
   int period = 0;
   int shared_layers = 0;     // num_kv_shared_layers

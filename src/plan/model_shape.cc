@@ -13,6 +13,7 @@
 #include "plan/architectures.h"
 #include "plan/config_reader.h"
 #include "plan/declared_kv.h"
+#include "plan/declared_weights.h"
 #include "plan/gguf_as_config.h"
 #include "plan/parameters.h"
 #include "plan/positions.h"
@@ -103,7 +104,15 @@ Result<ModelShape> shape_of_config(const JsonObject& root) {
   shape.traits.qk_norm = normed;
   KVANT_TRY((known ? *type.architecture : unknown_architecture()).read(reader, shape));
   KVANT_ASSIGN(shape.max_positions, read_max_positions(reader));
-  shape.num_parameters = count_parameters(reader, shape);
+  const ParameterCount count = count_parameters(reader, shape);
+  shape.num_parameters = count.total;
+  shape.parts = count.parts;
+  if (count.total > 0 && (decoder.place == Place::kWrapped || decoder.config.has("vision_config")))
+    reader.note("parameters are those of the language model alone");
+  KVANT_ASSIGN(shape.declared_weights, read_declared_weights(root));
+  if (shape.declared_weights.method.empty() && decoder.place == Place::kWrapped) {
+    KVANT_ASSIGN(shape.declared_weights, read_declared_weights(decoder.config));
+  }
   KVANT_ASSIGN(shape.traits.declared, read_declared_kv(root));
   if (shape.traits.declared == nullptr && decoder.place == Place::kWrapped) {
     KVANT_ASSIGN(shape.traits.declared, read_declared_kv(decoder.config));
@@ -127,6 +136,7 @@ Result<ModelShape> shape_of_gguf(const fs::path& path) {
   shape.source = path.string();
   shape.architecture = presentable(std::string(*file->string("general.architecture")));
   shape.num_parameters = 0;
+  shape.parts = {};
   for (const GgufTensor& tensor : file->tensors()) {
     shape.weight_bytes += tensor.data.size();
     uint64_t elements = 1;

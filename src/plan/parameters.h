@@ -1,13 +1,17 @@
-// How many parameters a configuration's model has.
+// How many parameters a decoder has, where its architecture's blocks are known.
 #pragma once
 
 #include "plan/config_reader.h"
 
 namespace kvant {
 
-// Of decoders whose feed-forward part the architecture's row knows, dense or of experts; 0 for all
-// others, inside a wrapper (whose other parts aren't counted), and where a field is missing. Biases
-// are left out, and so are layers that predict further tokens.
-int64_t count_parameters(const ConfigReader& config, const ModelShape& shape);
+struct ParameterCount {
+  int64_t total = 0;  // 0: not known
+  ParameterParts parts;
+};
+
+// Of the decoder alone, whose layers are read: embeddings, attention, feed-forward part and norms,
+// without biases. Layers that predict further tokens aren't among them.
+ParameterCount count_parameters(const ConfigReader& config, const ModelShape& shape);
 
 }  // namespace kvant

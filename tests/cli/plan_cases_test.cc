@@ -239,6 +239,8 @@ TEST(Plan, OptionsThatAreWrongAreRefusedByName) {
       {{"--device-memory", "1G", "--parameters", "9000000000B"}, "up to 1000T"},
       {{"--device-memory", "1G", "--parameters", "1", "--weights-dtype", "int5"}, "wanted one of"},
       {{"--workspace", "1G"}, "wanted --device-memory beside it"},
+      {{"--parameters", "7B"}, "--parameters: wanted --device-memory beside it"},
+      {{"--weights-dtype", "fp8"}, "--weights-dtype: wanted --device-memory beside it"},
       {{"--tp", "3"}, "sizes that work: 1, 2, 4"},
       {{"--tp", "0"}, "--tp 0"},
       {{"--pp", "3"}, "the model has 2 layers; sizes that work: 1, 2"},

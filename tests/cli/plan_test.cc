@@ -255,6 +255,17 @@ TEST(Plan, ADeviceHoldsWeightsWorkspaceAndActivationsFirst) {
   EXPECT_EQ(out["rows"][0]["available_bytes"], kDevice - out["weight_bytes"].get<int64_t>());
 }
 
+TEST(Plan, WeightsAreCountedAsTheConfigurationDeclares) {
+  const std::string model = published("llama-3.1-405b-instruct-fp8");
+  const Words kDevice = {"--device-memory", "640G"};
+  EXPECT_NEAR(plan_json(model, kDevice)["weight_bytes"].get<double>(), 405.9e9 + 4.2e9, 1e9);
+  EXPECT_THAT(plan(model, kDevice).out, HasSubstr("weights are counted as fbgemm_fp8"));
+  Words words = kDevice;
+  words.insert(words.end(), {"--weights-dtype", "bf16"});
+  EXPECT_NEAR(plan_json(model, words)["weight_bytes"].get<double>(), 811.7e9, 1e9);
+  EXPECT_THAT(plan(model, words).out, Not(HasSubstr("are counted as")));
+}
+
 TEST(Plan, AWorkloadIsAnsweredInSentencesAndNumbers) {
   const Words kLoad = {"--parameters",  "8B",
                        "--prompt",      "2k:8k",

@@ -316,6 +316,25 @@ TEST(CaseA11, AutoFollowsWhatTheCheckpointDeclares) {
 TEST(Parameters, AreCountedWithinHalfAPercentOfThePublishedNumbers) {
   const std::pair<const char*, double> kPublished[] = {{"deepseek-v2-lite", 15.706e9},
                                                        {"deepseek-v3", 671.026e9},
+                                                       {"chatglm3-6b", 6.2436e9},
+                                                       {"dbrx-base", 131.597e9},
+                                                       {"gemma-3-27b-it", 27.009e9},
+                                                       {"gemma-3-4b-it", 3.880e9},
+                                                       {"glm-4-9b-chat", 9.400e9},
+                                                       {"internvl2-2b", 1.889e9},
+                                                       {"kimi-k2.5", 1.026e12},
+                                                       {"lfm2.5-vl-1.6b", 1.170e9},
+                                                       {"llama-3.2-11b-vision", 9.775e9},
+                                                       {"llama-4-scout-17b-16e", 107.77e9},
+                                                       {"mimo-v2-flash", 309e9},
+                                                       {"minicpm3-4b", 4.074e9},
+                                                       {"ministral-3-3b", 3.43e9},
+                                                       {"mpt-7b", 6.649e9},
+                                                       {"qwen-7b-v1", 7.721e9},
+                                                       {"qwen2.5-vl-7b", 7.616e9},
+                                                       {"qwen3-next-80b-a3b", 79.67e9},
+                                                       {"qwen3-vl-30b-a3b", 30.53e9},
+                                                       {"t5-small", 60.51e6},
                                                        {"gemma-2-2b", 2.614e9},
                                                        {"gemma-2-9b", 9.242e9},
                                                        {"gemma-3-1b", 0.9999e9},
@@ -363,7 +382,9 @@ TEST(Parameters, AreNotGuessed) {
   const json whole = with(small(), {{"vocab_size", 100}, {"intermediate_size", 96}});
   EXPECT_GT(shape_of(whole)->num_parameters, 0);
   EXPECT_EQ(shape_of(with(whole, {{"model_type", "novel"}}))->num_parameters, 0);
-  EXPECT_EQ(shape_of({{"text_config", whole}})->num_parameters, 0) << "other parts aren't counted";
+  const auto wrapped = shape_of({{"text_config", whole}});
+  EXPECT_EQ(wrapped->num_parameters, shape_of(whole)->num_parameters);
+  EXPECT_THAT(notes_of(*wrapped), HasSubstr("those of the language model alone"));
   EXPECT_EQ(shape_of(with(whole, {{"intermediate_size", "96"}}))->num_parameters, 0);
   EXPECT_EQ(shape_of(with(whole, {{"num_experts", 1 << 26},
                                   {"vocab_size", 1 << 26},

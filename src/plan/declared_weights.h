@@ -1,0 +1,13 @@
+// How a checkpoint stores its weights, as its configuration's quantization_config says.
+#pragma once
+
+#include "files/json.h"
+#include "kvant/plan.h"
+
+namespace kvant {
+
+// Nothing where there is no quantization_config. A method that isn't known, or whose bits aren't
+// clear, has 0 bits.
+Result<DeclaredWeights> read_declared_weights(const JsonObject& config);
+
+}  // namespace kvant
