@@ -10,6 +10,8 @@
 namespace kvant::cli {
 namespace {
 
+constexpr uint64_t kLeastDevice = 1'000'000;
+
 // Of all devices, with what is assumed about them.
 Result<WeightEstimate> weights_of(const Settings& s, const ModelShape& shape) {
   int64_t parameters = 0;
@@ -66,6 +68,12 @@ Status read_device(const Settings& s, PlanRequest& request) {
   }
   DeviceMemory device;
   KVANT_ASSIGN(device.total, parse_size(s.device_memory));
+  if (device.total < kLeastDevice) {
+    return invalid_argument(
+        fmt::format("--device-memory {}: {} bytes are no device's memory; wanted at least 1 MB, "
+                    "such as 24G",
+                    s.device_memory, device.total));
+  }
   KVANT_ASSIGN(device.workspace, parse_size(s.workspace));
   KVANT_ASSIGN(device.activation, parse_size(s.activation));
   request.memory = device;
@@ -149,6 +157,8 @@ Status run_plan(const Invocation& in) {
   }
   if (!s.json.empty()) KVANT_TRY(write_json(s.json, plan_json(report)));
   if (!s.csv.empty()) KVANT_TRY(write_text(s.csv, plan_csv(report)));
+  // CSV has no place for notes, and they don't get lost beside it.
+  if (takes_output(s.csv)) std::fputs(plan_notes_text(report).c_str(), stderr);
   return {};
 }
 

@@ -304,6 +304,11 @@ std::string plan_text(const PlanReport& report, bool colored) {
     out += workload_table(report, colored);
     if (report.request.memory) out += workload_sentence(report);
   }
+  return out + plan_notes_text(report);
+}
+
+std::string plan_notes_text(const PlanReport& report) {
+  std::string out;
   for (const std::string& note : report.plan.notes) out += fmt::format("note: {}\n", note);
   return out;
 }
@@ -362,9 +367,8 @@ Json plan_json(const PlanReport& report) {
 
 std::string plan_csv(const PlanReport& report) {
   std::string out;
-  for (const PlanRow& row : report.plan.rows) {
+  const auto add = [&](Json json) {
     std::vector<std::string> names, fields;
-    const Json json = row_json(row, report.request);
     for (const auto& [key, value] : json.items()) {
       names.push_back(key);
       fields.push_back(value.is_null()     ? ""
@@ -373,6 +377,20 @@ std::string plan_csv(const PlanReport& report) {
     }
     if (out.empty()) out += csv_line(names);
     out += csv_line(fields);
+  };
+  const auto with_gain = [&](const PlanRow& row, const char* which, const WorkloadRow* load) {
+    Json json = row_json(row, report.request);
+    json["row"] = which;
+    json["cache_share"] = load == nullptr ? Json() : Json(load->share);
+    json["compression"] = load == nullptr ? Json() : Json(load->compression);
+    json["expected_gain"] = load == nullptr ? Json() : Json(load->expected_gain);
+    json["exact_gain"] = load == nullptr ? Json() : optional_json(load->exact_gain);
+    return json;
+  };
+  for (const PlanRow& row : report.plan.rows) add(with_gain(row, "tokens", nullptr));
+  for (const WorkloadRow& load : report.plan.workload) {
+    add(with_gain(load.average, "average", &load));
+    add(with_gain(load.p95, "p95", &load));
   }
   return out;
 }

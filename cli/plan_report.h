@@ -24,7 +24,10 @@ struct PlanReport {
 std::string plan_text(const PlanReport& report, bool colored);
 std::string plan_layers_text(const PlanReport& report);
 Json plan_json(const PlanReport& report);
+// One row for every row of the plan, then two for every one of the workload; `row` says which.
+// Notes aren't in it.
 std::string plan_csv(const PlanReport& report);
+std::string plan_notes_text(const PlanReport& report);  // "note: …" lines
 
 // What `kvant plan` says when it is asked nothing.
 std::string plan_lesson();

@@ -106,7 +106,8 @@ struct ModelShape {
   std::vector<std::string> notes;
 };
 
-// `path`: a directory with config.json, a config.json, or a GGUF file. No weights are read. corrupt
+// `path`: a directory with config.json, that config.json (the sizes of the weight files beside it
+// count either way), one of another name, or a GGUF file. No weights are read. corrupt
 // or unsupported with file and field for a configuration whose cache can't be known.
 Result<ModelShape> read_model_shape(const std::filesystem::path& path);
 // The same for the text of a config.json; `name` stands for the file in messages.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -89,7 +90,7 @@ const OptionSpec kSpecs[] = {
   {G::kPlan, "beams", "N", "1", "beams or samples of each, every one with a cache of its own beside the shared prefix", &S::beams, 1, kManySequences},
   {G::kPlan, "kv", "A,B,C", "bf16,int8,k8v4,int4,int3,int2", "the formats to plan, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
   {G::kPlan, "all-formats", "", "", "plan every format of the registry that the model's heads can take", &S::all_formats},
-  {G::kPlan, "shared-prefix", "N", "", "tokens at the start that all sequences share: whole pages of them are held once", &S::shared_prefix, 1, kManySequences, 0, F::kCounts},
+  {G::kPlan, "shared-prefix", "N", "", "tokens at the start that all sequences share: whole pages of them are held once", &S::shared_prefix, 0, kManySequences, 0, F::kCounts},
   {G::kPlan, "source-tokens", "N", "", "tokens of the encoder's or the images' side, for models with cross attention (default: what the model fixes, else the length itself)", &S::source_tokens, 1, kManySequences, 0, F::kCounts},
   {G::kPlan, "tp", "N", "1", "tensor parallelism: KV heads are split over so many devices", &S::tensor_ranks, 1, 65536},
   {G::kPlan, "pp", "N", "1", "pipeline parallelism: layers are split", &S::pipeline_ranks, 1, 65536},
@@ -206,6 +207,10 @@ struct Assign {
   }
   Status operator()(int64_t Settings::*field) const {
     if (spec.form == F::kCounts) {
+      if (spec.low == 0 && value == "0") {
+        settings.*field = 0;
+        return {};
+      }
       const Result<int64_t> count = parse_count(value);
       if (!count.ok())
         return count.status().with_context(fmt::format("--{} {}", spec.long_name(), value));
@@ -313,11 +318,13 @@ Result<int64_t> parse_count(std::string_view text) {
 
 Result<uint64_t> parse_size(std::string_view text) {
   static constexpr Unit kUnits[] = {
-      {"", 1},         {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30},   {"T", 0x1p40},
-      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"kB", 1e3},
-      {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"B", 1}};
+      {"", 1},         {"k", 0x1p10},   {"m", 0x1p20},   {"g", 0x1p30},   {"t", 0x1p40},
+      {"kib", 0x1p10}, {"mib", 0x1p20}, {"gib", 0x1p30}, {"tib", 0x1p40}, {"kb", 1e3},
+      {"mb", 1e6},     {"gb", 1e9},     {"tb", 1e12},    {"b", 1}};
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   KVANT_ASSIGN(const double value,
-               parse_with_unit(text, kUnits,
+               parse_with_unit(lower, kUnits,
                                "a size up to 2^60 bytes, such as 24G (2^30 bytes each), 24GB "
                                "(10^9) or a number of bytes"));
   return static_cast<uint64_t>(value);

@@ -36,10 +36,8 @@ Status read_kv_heads(const ConfigReader& config, AttentionHeads& heads) {
   if (!kv) kv = config.wrapped_default(kKvHeads, config.defaults().kv_heads);
   if (!kv) {
     kv = heads.query;
-    if (!config.json().is_null(kKvHeads)) {
-      config.note("num_key_value_heads isn't given: as many as the " + std::to_string(heads.query) +
-                  " attention heads");
-    }
+    config.note("num_key_value_heads isn't given: as many as the " + std::to_string(heads.query) +
+                " attention heads");
   }
   heads.kv = static_cast<int>(*kv);
   return check_kv_heads(config, kKvHeads, heads.kv, heads.query);

@@ -88,6 +88,28 @@ Result<bool> normalises_q_and_k(const ConfigReader& config) {
   return normed;
 }
 
+// Fields that say something of the cache which the class doesn't use, or which isn't counted.
+Status note_unused_fields(const ConfigReader& config, const ModelShape& shape) {
+  KVANT_ASSIGN(const int extra, config.extra_layers());
+  if (extra > 0) {
+    config.note(std::to_string(extra) +
+                (extra == 1 ? " layer that predicts" : " layers that predict") +
+                " further tokens (MTP) " + (extra == 1 ? "isn't" : "aren't") + " counted");
+  }
+  KVANT_ASSIGN(const auto window, config.find("sliding_window", {-1, kWindowRange.high}));
+  KVANT_ASSIGN(const bool used, config.boolean("use_sliding_window", true));
+  const bool slides =
+      std::any_of(shape.layers.begin(), shape.layers.end(), [](const ModelLayer& layer) {
+        return std::any_of(layer.streams.begin(), layer.streams.end(),
+                           [](const CacheStream& stream) { return stream.window > 0; });
+      });
+  if (window.value_or(0) > 0 && used && !slides) {
+    config.note("sliding_window is " + std::to_string(*window) +
+                ", but no layer of this architecture uses it: all see every token");
+  }
+  return {};
+}
+
 Result<ModelShape> shape_of_config(const JsonObject& root) {
   KVANT_ASSIGN(const Decoder decoder, find_decoder(root));
   KVANT_ASSIGN(TypeName type, type_of(decoder.config));
@@ -103,6 +125,7 @@ Result<ModelShape> shape_of_config(const JsonObject& root) {
   KVANT_ASSIGN(const bool normed, normalises_q_and_k(reader));
   shape.traits.qk_norm = normed;
   KVANT_TRY((known ? *type.architecture : unknown_architecture()).read(reader, shape));
+  if (known) KVANT_TRY(note_unused_fields(reader, shape));
   KVANT_ASSIGN(shape.max_positions, read_max_positions(reader));
   const ParameterCount count = count_parameters(reader, shape);
   shape.num_parameters = count.total;
@@ -169,8 +192,9 @@ Result<ModelShape> read_model_shape(const fs::path& path) {
   if (shape.traits.declared == nullptr) {
     KVANT_ASSIGN(shape.traits.declared, read_declared_kv(document.root(), file.parent_path()));
   }
-  if (is_directory) {
-    KVANT_ASSIGN(shape.weight_bytes, weight_bytes_of_directory(path, shape.notes));
+  // A config.json stands for its directory; a file of another name may have anything beside it.
+  if (is_directory || path.filename() == "config.json") {
+    KVANT_ASSIGN(shape.weight_bytes, weight_bytes_of_directory(file.parent_path(), shape.notes));
   }
   return shape;
 }

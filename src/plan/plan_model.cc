@@ -37,7 +37,33 @@ Status check_memory(const char* what, uint64_t bytes) {
                           " bytes, wanted at most 2^60");
 }
 
-Status check_request(const PlanRequest& request) {
+bool has_cross_attention(const ModelShape& shape) {
+  for (const ModelLayer& layer : shape.layers) {
+    for (const CacheStream& stream : layer.streams) {
+      if (stream.kind == StreamKind::kCross) return true;
+    }
+  }
+  return false;
+}
+
+Status check_prefix(const PlanRequest& request) {
+  int64_t shortest = std::numeric_limits<int64_t>::max();
+  for (const int64_t tokens : request.tokens) shortest = std::min(shortest, tokens);
+  if (request.workload) shortest = std::min(shortest, request.workload->prompt.average);
+  if (request.shared_prefix <= shortest) return {};
+  return invalid_argument("a shared prefix of " + std::to_string(request.shared_prefix) +
+                          " tokens is longer than the " + std::to_string(shortest) + " of " +
+                          (request.workload && shortest == request.workload->prompt.average
+                               ? "an average prompt"
+                               : "a sequence"));
+}
+
+Status check_request(const ModelShape& shape, const PlanRequest& request) {
+  KVANT_TRY(check_prefix(request));
+  if (request.source_tokens > 0 && !has_cross_attention(shape)) {
+    return invalid_argument("source tokens: " + std::to_string(request.source_tokens) + ", but " +
+                            shape.architecture + " has no cross attention");
+  }
   KVANT_TRY(check_sequences("batch", request.batch, request.beams));
   for (const int64_t tokens : request.tokens) KVANT_TRY(check_positive_count("tokens", tokens));
   KVANT_TRY(check_memory("weights", request.weight_bytes));
@@ -149,7 +175,7 @@ SequenceSet sequences_of(const ModelShape& shape, const PlanRequest& request, in
 }
 
 Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
-  KVANT_TRY(check_request(request));
+  KVANT_TRY(check_request(shape, request));
   Planning planning(shape, request);
   KVANT_TRY(planning.shard());
   Plan plan;

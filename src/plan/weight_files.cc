@@ -55,23 +55,61 @@ std::optional<uint64_t> data_bytes(const fs::path& path) {
   return rest - header;
 }
 
-}  // namespace
+// The N of model-00001-of-0000N; 0 for another name.
+size_t shards_named(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  const size_t at = stem.rfind("-of-");
+  if (at == stem.npos) return 0;
+  const std::string digits = stem.substr(at + 4);
+  size_t count = 0;
+  for (const char c : digits) {
+    if (c < '0' || c > '9' || count > 100'000) return 0;
+    count = 10 * count + static_cast<size_t>(c - '0');
+  }
+  return count;
+}
 
-Result<uint64_t> weight_bytes_of_directory(const fs::path& directory,
-                                           std::vector<std::string>& notes) {
+// A sentence for shards that aren't all there; empty if they are.
+std::string missing_shards(const std::vector<fs::path>& files) {
+  size_t named = 0;
+  for (const fs::path& file : files) named = std::max(named, shards_named(file));
+  if (named <= files.size()) return "";
+  return std::to_string(files.size()) + " of the " + std::to_string(named) + " shards of " +
+         files.front().parent_path().string() + " are there";
+}
+
+constexpr const char* kUnknown =
+    ": the files don't tell the bytes of the weights, which are estimated";
+
+Result<uint64_t> safetensors_bytes(const std::vector<fs::path>& shards,
+                                   std::vector<std::string>& notes) {
   uint64_t bytes = 0;
-  KVANT_ASSIGN(const std::vector<fs::path> shards, safetensors_files(directory));
   for (const fs::path& shard : shards) {
     const std::optional<uint64_t> data = data_bytes(shard);
     if (!data) {
-      notes.push_back(shard.string() +
-                      " is missing or no safetensors file: the weights aren't counted");
+      notes.push_back(shard.string() + " is missing or no safetensors file" + kUnknown);
       return 0;
     }
     bytes += *data;
   }
-  if (!shards.empty()) return bytes;
-  for (const fs::path& file : files_ending(directory, ".bin")) {
+  return bytes;
+}
+
+}  // namespace
+
+Result<uint64_t> weight_bytes_of_directory(const fs::path& directory,
+                                           std::vector<std::string>& notes) {
+  KVANT_ASSIGN(std::vector<fs::path> files, safetensors_files(directory));
+  const bool safetensors = !files.empty();
+  if (!safetensors) files = files_ending(directory, ".bin");
+  const std::string missing = missing_shards(files);
+  if (!missing.empty()) {
+    notes.push_back(missing + kUnknown);
+    return 0;
+  }
+  if (safetensors) return safetensors_bytes(files, notes);
+  uint64_t bytes = 0;
+  for (const fs::path& file : files) {
     std::error_code error;
     const uintmax_t size = fs::file_size(file, error);
     if (!error) bytes += size;

@@ -109,9 +109,11 @@ TEST(Plan, CaseA13_FittingIsMonotoneAndTheNamedLengthIsTheLast) {
   std::string lengths = "1";
   for (int tokens = 2; tokens <= 300; ++tokens) lengths += "," + std::to_string(tokens);
   for (const char* format : {"bf16", "int8", "int4"}) {
-    for (const char* memory : {"0", "1", "20000", "100000", "10M"}) {
-      const json rows = json_of(mixed(), {"--kv", format, "--tokens", lengths, "--device-memory",
-                                          memory, "--parameters", "1"})["rows"];
+    for (const int memory : {0, 1, 20'000, 100'000, 10'000'000}) {
+      const std::string workspace = std::to_string(20'000'000 - 2 - memory);
+      const json rows =
+          json_of(mixed(), {"--kv", format, "--tokens", lengths, "--device-memory", "20MB",
+                            "--workspace", workspace, "--parameters", "1"})["rows"];
       int64_t longest = 0;
       for (const json& row : rows) {
         const int64_t tokens = row["tokens"];
@@ -135,7 +137,7 @@ TEST(Plan, CaseA13_AMisfitSaysWhatIsNeededWhatIsThereWhatFitsAndWhichOptionsHelp
               HasSubstr("bf16: 1 sequence of 4096 tokens needs 2097152 on a device that has "
                         "1000000 of 1002000 left, 1097152 short; 1 sequence of up to 1920 tokens "
                         "fits (--tokens"));
-  EXPECT_THAT(plan_of(small(), {"--device-memory", "0", "--parameters", "1"}).out,
+  EXPECT_THAT(plan_of(small(), {"--device-memory", "1MB", "--parameters", "1M"}).out,
               HasSubstr("not even one token fits"));
 }
 
@@ -234,6 +236,12 @@ TEST(Plan, OptionsThatAreWrongAreRefusedByName) {
       {{"--device-memory", "-5G"}, "--device-memory -5G"},
       {{"--device-memory", "1e30"}, "--device-memory"},
       {{"--device-memory", "lots"}, "such as 24G"},
+      {{"--device-memory", "0"}, "wanted at least 1 MB"},
+      {{"--device-memory", "24", "--parameters", "1"}, "24 bytes are no device's memory"},
+      {{"--shared-prefix", "5k", "--tokens", "4k,8k"}, "longer than the 4096 of a sequence"},
+      {{"--shared-prefix", "3k", "--prompt", "2k", "--output", "4k", "--tokens", "8k"},
+       "longer than the 2048 of an average prompt"},
+      {{"--source-tokens", "100"}, "llama has no cross attention"},
       {{"--device-memory", "1G", "--workspace", "-1"}, "--workspace -1"},
       {{"--device-memory", "1G", "--parameters", "0"}, "--parameters 0"},
       {{"--device-memory", "1G", "--parameters", "9000000000B"}, "up to 1000T"},

@@ -130,6 +130,33 @@ TEST(Plan, CsvHasARowPerFormatAndLength) {
   for (const std::string& line : lines) EXPECT_EQ(commas(line), commas(lines[0])) << line;
 }
 
+TEST(Plan, CsvHasTheWorkloadsRowsToo) {
+  const ProgramRun run =
+      plan_of(small(), {"--kv", "bf16,int8", "--tokens", "4k", "--csv", "--prompt", "1k:2k",
+                        "--output", "64", "--device-memory", "1G", "--parameters", "1M"});
+  const std::vector<std::string> lines = lines_of(run.out);
+  ASSERT_EQ(lines.size(), 1u + 2 + 4);
+  EXPECT_TRUE(lines[0].ends_with(",row,cache_share,compression,expected_gain,exact_gain"));
+  EXPECT_THAT(lines[1], HasSubstr(",tokens,,,,"));
+  EXPECT_THAT(lines[4], HasSubstr(",2112,1,1,")) << lines[4];
+  EXPECT_THAT(lines[5], HasSubstr(",average,"));
+  EXPECT_THAT(lines[6], HasSubstr(",p95,"));
+  EXPECT_THAT(run.err, HasSubstr("note: num_key_value_heads isn't given"));
+}
+
+TEST(Plan, SizesAreReadInAnyCaseAndAPrefixOfNothingIsNone) {
+  const Words kOne = {"--tokens", "4k", "--parameters", "1M", "--device-memory"};
+  const auto row = [&](const char* memory) {
+    Words words = kOne;
+    words.push_back(memory);
+    return first_row(small(), words);
+  };
+  EXPECT_EQ(row("24g"), row("24G"));
+  EXPECT_EQ(row("24gib"), row("24G"));
+  EXPECT_EQ(row("24gb"), row("24GB"));
+  EXPECT_EQ(first_row(small(), {"--shared-prefix", "0"}), first_row(small(), {}));
+}
+
 TEST(Plan, JsonAndCsvGoToFilesBesideTheTable) {
   const std::string json_file = (scratch() / "plan.json").string(),
                     csv_file = (scratch() / "plan.csv").string();

@@ -112,6 +112,9 @@ TEST(Numbers, SizesAreBinaryUnlessTheySayBytes) {
                                     {"1000B", 1000},
                                     {"24G", 24ull << 30},
                                     {"24GiB", 24ull << 30},
+                                    {"24g", 24ull << 30},
+                                    {"24gib", 24ull << 30},
+                                    {"24gb", 24'000'000'000},
                                     {"24GB", 24'000'000'000},
                                     {"1.5K", 1536},
                                     {"2MB", 2'000'000},
@@ -119,7 +122,7 @@ TEST(Numbers, SizesAreBinaryUnlessTheySayBytes) {
                                     {"1048576T", 1ull << 60}}) {
     EXPECT_EQ(*parse_size(text), value) << text;
   }
-  for (const char* text : {"", "-5G", "G", "24 G", "24g", "inf", "1e300", "1048577T",
+  for (const char* text : {"", "-5G", "G", "24 G", "24X", "inf", "1e300", "1048577T",
                            "18446744073709551616", "1..5G"}) {
     EXPECT_EQ(parse_size(text).status().code(), Code::kInvalidArgument) << text;
   }

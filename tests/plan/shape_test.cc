@@ -77,6 +77,30 @@ TEST(CaseA2, AbsentKvHeadsAreAsManyAsQueryHeadsUnderEveryName) {
   EXPECT_EQ(shape_of(older)->max_positions, 256);
 }
 
+TEST(CaseA2, NullKvHeadsAreSaidToBeAbsent) {
+  EXPECT_THAT(notes_of(*shape_of(with(small(), {{"num_key_value_heads", nullptr}}))),
+              HasSubstr("num_key_value_heads isn't given: as many as the 4 attention heads"));
+}
+
+TEST(Unused, AWindowThatTheClassIgnoresIsSaid) {
+  const json config = with(small(), {{"sliding_window", 128}});
+  EXPECT_THAT(notes_of(*shape_of(config)),
+              HasSubstr("sliding_window is 128, but no layer of this architecture uses it"));
+  EXPECT_THAT(notes_of(*shape_of(with(config, {{"model_type", "mistral"}}))),
+              Not(HasSubstr("uses it")));
+  EXPECT_THAT(notes_of(*shape_of(with(config, {{"use_sliding_window", false}}))),
+              Not(HasSubstr("uses it")));
+}
+
+TEST(Unused, LayersThatPredictFurtherTokensAreSaidNotToBeCounted) {
+  for (const char* field :
+       {"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}) {
+    EXPECT_THAT(notes_of(*shape_of(with(small(), {{field, 1}}))),
+                HasSubstr("1 layer that predicts further tokens (MTP) isn't counted"));
+    EXPECT_THAT(notes_of(*shape_of(with(small(), {{field, 0}}))), Not(HasSubstr("MTP")));
+  }
+}
+
 TEST(CaseA2, ContradictionsAndHeadsThatDontDivideAreRefused) {
   EXPECT_TRUE(shape_of(with(small(), {{"n_embd", 64}})).ok());
   EXPECT_THAT(refusal(with(small(), {{"n_embd", 48}})),
@@ -498,7 +522,33 @@ TEST(Files, WeightsAreCountedWithoutTheirHeaders) {
   EXPECT_EQ(read_model_shape(folder.path())->weight_bytes, 12u);
   folder.write("b.safetensors", "version https://git-lfs.github.com/spec/v1");
   EXPECT_EQ(read_model_shape(folder.path())->weight_bytes, 0u);
-  EXPECT_THAT(notes_of(*read_model_shape(folder.path())), HasSubstr("weights aren't counted"));
+  EXPECT_THAT(notes_of(*read_model_shape(folder.path())),
+              HasSubstr("b.safetensors is missing or no safetensors file: the files don't tell"));
+}
+
+TEST(Files, ShardsThatAreNotAllThereTellNothing) {
+  const std::string shard = std::string("\x02\0\0\0\0\0\0\0", 8) + "{}" + std::string(30, 'x');
+  for (const char* ending : {".safetensors", ".bin"}) {
+    const TempFolder folder;
+    folder.write("config.json", small().dump());
+    folder.write(std::string("model-00001-of-00002") + ending, shard);
+    for (const auto& path : {folder.path(), folder.path() / "config.json"}) {
+      EXPECT_EQ(read_model_shape(path)->weight_bytes, 0u);
+      EXPECT_THAT(notes_of(*read_model_shape(path)),
+                  AllOf(HasSubstr("1 of the 2 shards of "), HasSubstr("which are estimated")));
+    }
+    folder.write(std::string("model-00002-of-00002") + ending, shard);
+    EXPECT_GT(read_model_shape(folder.path() / "config.json")->weight_bytes, 0u);
+  }
+}
+
+TEST(Files, AConfigOfAnotherNameHasNoWeightsBesideIt) {
+  const TempFolder folder;
+  folder.write("config.json", small().dump());
+  folder.write("other.json", small().dump());
+  folder.write("pytorch_model.bin", std::string(100, 'x'));
+  EXPECT_EQ(read_model_shape(folder.path() / "config.json")->weight_bytes, 100u);
+  EXPECT_EQ(read_model_shape(folder.path() / "other.json")->weight_bytes, 0u);
 }
 
 }  // namespace
