@@ -4,32 +4,10 @@
 
 #include <algorithm>
 
+#include "cli/wrap.h"
+
 namespace kvant::cli {
 namespace {
-
-constexpr size_t kWidth = 100;
-
-// Adds `text` to `out`, broken at blanks; the first line goes on where `out` is, the others start
-// at `indent`.
-void append_wrapped(std::string& out, std::string_view text, size_t indent) {
-  size_t column = indent;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (column > indent && column + 1 + end > kWidth) {
-      out += '\n';
-      out.append(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      out += ' ';
-      ++column;
-    }
-    out += text.substr(0, end);
-    column += end;
-    text.remove_prefix(end);
-    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  }
-  out += '\n';
-}
 
 std::string option_left(const OptionSpec& spec) {
   const std::string_view letter = spec.short_name();

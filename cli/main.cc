@@ -29,7 +29,7 @@ std::span<const Command> all_commands() {
        "kvant plan ./Llama-3.1-8B --device-memory 24G --workspace 1G --prompt 2k:8k --output "
        "300:1k --concurrency 16\n"
        "curl -s URL/config.json | kvant plan - --tokens 32k --tp 8 --json",
-       {G::kPlan, G::kDevice, G::kWorkload, G::kPlanOutput, G::kCache, G::kJson, G::kCsv},
+       {G::kPlan, G::kDevice, G::kWorkload, G::kCache, G::kPlanOutput, G::kJson, G::kCsv},
        run_plan},
       {"compare",
        "Measure",

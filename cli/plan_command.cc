@@ -98,7 +98,9 @@ Result<PlanRequest> request_of(const Settings& s, ModelShape& shape) {
   request.skip_refused = s.all_formats || !s.is_given("kv");
   request.kv_layers = s.kv_layers;
   request.strict = s.strict;
-  for (const std::string& item : split_items(s.token_counts)) {
+  // A workload has lengths of its own.
+  const bool asked = s.prompt_spread.empty() || s.is_given("tokens");
+  for (const std::string& item : asked ? split_items(s.token_counts) : std::vector<std::string>()) {
     KVANT_ASSIGN(const int64_t tokens, parse_count(item));
     request.tokens.push_back(tokens);
   }
@@ -125,6 +127,12 @@ Result<PlanRequest> request_of(const Settings& s, ModelShape& shape) {
 Result<ModelShape> read_shape(const std::string& model) {
   if (model != "-") return read_model_shape(model);
   KVANT_ASSIGN(const std::string text, read_file("/dev/stdin"));
+  if (text.empty()) return invalid_argument("standard input is empty; wanted a config.json");
+  if (text.starts_with("GGUF")) {
+    return invalid_argument(
+        "standard input holds a GGUF file; wanted a config.json there (a GGUF file is read by its "
+        "path)");
+  }
   return parse_model_shape(text, "standard input");
 }
 
@@ -141,11 +149,13 @@ Status run_plan(const Invocation& in) {
   KVANT_ASSIGN(ModelShape shape, read_shape(in.model));
   KVANT_ASSIGN(PlanRequest request, request_of(s, shape));
   KVANT_ASSIGN(const Plan plan, plan_model(shape, request));
+  const std::string& first_format =
+      plan.rows.empty() ? plan.workload.front().average.format : plan.rows.front().format;
   KVANT_ASSIGN(const ResolvedFormats first,
-               resolve_model_formats(shape, plan.rows.front().format, s.kv_layers, s.strict));
+               resolve_model_formats(shape, first_format, s.kv_layers, s.strict));
   KVANT_ASSIGN(const CachePlanner planner,
                CachePlanner::create(shape, first.effective, request.options));
-  const PlanReport report{shape, request, plan, planner, s.exact_bytes};
+  const PlanReport report{shape, request, plan, first_format, planner, s.exact_bytes};
   if (!takes_output(s.json) && !takes_output(s.csv)) {
     std::string out = plan_text(report, has_colors(stdout));
     if (s.per_layer) out += plan_layers_text(report);

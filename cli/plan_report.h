@@ -17,9 +17,13 @@ struct PlanReport {
   const PlanRequest& request;
   const Plan& plan;
   // The first format on the whole model: what is said of single layers.
+  std::string first_format;
   const CachePlanner& planner;
   bool exact_bytes = false;  // "12345678" in place of "12.3 MB"
 };
+
+// Exact where the report asks for that, else for people.
+std::string bytes_text(const PlanReport& report, uint64_t bytes);
 
 std::string plan_text(const PlanReport& report, bool colored);
 std::string plan_layers_text(const PlanReport& report);

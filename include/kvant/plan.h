@@ -95,6 +95,7 @@ struct ModelShape {
   std::string architecture;  // model_type
   std::vector<ModelLayer> layers;
   int num_query_heads = 0;
+  std::string head_dim_from;   // "declared", "hidden size 4096 / 32 heads"; empty: of another field
   int64_t max_positions = 0;   // 0: the configuration doesn't say
   int64_t source_tokens = 0;   // of cross attention, where the configuration fixes it
   int64_t num_parameters = 0;  // of the language model; 0: not known from what was read
@@ -187,6 +188,7 @@ struct PlannedGroup {
   FormatPair formats;
   std::vector<int> layers;
   bool seals = false;
+  bool slides = false;       // the window is shorter than what the model is made for
   uint64_t sealed_page = 0;  // bytes of 64 entries of all layers and heads of the group
   uint64_t exact_page = 0;
   PageParts sealed_parts, exact_parts;

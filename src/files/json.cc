@@ -91,6 +91,22 @@ std::string quote_python_words(std::string_view text) {
   return out;
 }
 
+// Where text stops being JSON: " at line 3, column 7".
+std::string position_of_error(const std::string& text) {
+  size_t at = text.size();
+  try {
+    if (!json::parse(text).is_discarded()) return "";
+  } catch (const json::parse_error& error) {
+    at = std::min(at, error.byte == 0 ? 0 : error.byte - 1);
+  } catch (const json::exception&) {
+    return "";  // a number beyond all bounds
+  }
+  const std::string_view before = std::string_view(text).substr(0, at);
+  const size_t start = before.rfind('\n') == before.npos ? 0 : before.rfind('\n') + 1;
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  return " at line " + std::to_string(line) + ", column " + std::to_string(at - start + 1);
+}
+
 Status wrong(const std::string& where, const json& value, std::string_view wanted) {
   return corrupt(where + ": " + shown(value) + ", wanted " + std::string(wanted));
 }
@@ -216,7 +232,10 @@ Result<JsonDocument> JsonDocument::parse(std::string_view text, std::string_view
   if (too_deep) {
     return corrupt(file + ": nested more than " + std::to_string(kMaxDepth) + " levels deep");
   }
-  if (tree->root.is_discarded()) return corrupt(file + ": not valid JSON");
+  if (text.find_first_not_of(" \t\r\n") == text.npos) return corrupt(file + ": is empty");
+  if (tree->root.is_discarded()) {
+    return corrupt(file + ": not valid JSON" + position_of_error(quote_python_words(text)));
+  }
   if (!tree->root.is_object()) return wrong(file, tree->root, "an object");
   return JsonDocument(std::move(tree), file);
 }

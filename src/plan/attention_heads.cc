@@ -55,16 +55,15 @@ Result<int> read_head_dim(const ConfigReader& config, int query_heads) {
   KVANT_ASSIGN(const int declared, config.get("head_dim", {0, kDimRange.high}, 0));
   KVANT_ASSIGN(const std::optional<int64_t> hidden, config.find("hidden_size", kHiddenRange));
   if (declared > 0) {
-    if (hidden && *hidden != int64_t{declared} * query_heads) {
-      config.note("head_dim is " + std::to_string(declared) + " as declared; hidden size " +
-                  std::to_string(*hidden) + " and " + std::to_string(query_heads) +
-                  " heads don't decide it");
-    }
+    const bool differs = hidden && *hidden != int64_t{declared} * query_heads;
+    config.set_head_dim_from(differs ? "declared, not hidden size " + std::to_string(*hidden) +
+                                           " / " + std::to_string(query_heads) + " heads"
+                                     : "declared");
     return declared;
   }
   const int of_class = config.defaults().head_dim;
   if (of_class > 0 && !config.json().has("head_dim") && !config.json().is_null("head_dim")) {
-    config.note_class_value("head_dim", of_class);
+    config.set_head_dim_from("as the class has it");
     return of_class;
   }
   KVANT_ASSIGN(const int width, config.hidden_size());
@@ -73,8 +72,8 @@ Result<int> read_head_dim(const ConfigReader& config, int query_heads) {
                    " isn't a multiple of num_attention_heads " + std::to_string(query_heads) +
                    ", and head_dim isn't given");
   }
-  config.note("head_dim is derived: hidden size " + std::to_string(width) + " / " +
-              std::to_string(query_heads) + " heads = " + std::to_string(width / query_heads));
+  config.set_head_dim_from("hidden size " + std::to_string(width) + " / " +
+                           std::to_string(query_heads) + " heads");
   return width / query_heads;
 }
 

@@ -31,7 +31,7 @@ Result<AttentionHeads> read_heads(const ConfigReader& config, ModelShape& shape)
 // num_attention_heads alone.
 Result<int> read_query_heads(const ConfigReader& config, ModelShape& shape);
 
-// head_dim, or hidden size / heads with a note.
+// head_dim, or hidden size / heads; shape.head_dim_from says which.
 Result<int> read_head_dim(const ConfigReader& config, int query_heads);
 
 // corrupt unless `kv` divides `query`.

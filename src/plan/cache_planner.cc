@@ -177,6 +177,8 @@ Result<CachePlanner> CachePlanner::create(const ModelShape& shape,
         group = planner.groups_.emplace(group);
         group->stream = stream;
         group->formats = pair;
+        group->slides =
+            stream.window > 0 && (shape.max_positions == 0 || stream.window < shape.max_positions);
       }
       group->layers.push_back(static_cast<int>(l));
     }
@@ -259,7 +261,7 @@ double CachePlanner::bytes_per_token() const {
 double CachePlanner::bytes_per_token_long() const {
   double bytes = 0;
   for (const PlannedGroup& group : groups_) {
-    if (group.stream.window == 0) bytes += group.bytes_per_token();
+    if (!group.slides) bytes += group.bytes_per_token();
   }
   return bytes;
 }

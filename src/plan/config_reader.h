@@ -42,7 +42,8 @@ class ConfigReader {
         root_(std::move(root)),
         architecture_(architecture),
         model_type_(shape.architecture),
-        notes_(shape.notes) {}
+        notes_(shape.notes),
+        head_dim_from_(shape.head_dim_from) {}
 
   const JsonObject& json() const { return config_; }
   const JsonObject& root() const { return root_; }  // the wrapper's, or the same
@@ -50,6 +51,7 @@ class ConfigReader {
   std::string_view model_type() const { return model_type_; }
   std::string where(std::string_view name) const { return config_.where(name); }
   void note(std::string text) const { notes_.push_back(std::move(text)); }
+  void set_head_dim_from(std::string text) const { head_dim_from_ = std::move(text); }
   void note_class_value(std::string_view name, int64_t value) const;
   Place place() const { return place_; }
   void set_place(Place place) { place_ = place; }
@@ -82,6 +84,7 @@ class ConfigReader {
   const Architecture& architecture_;
   std::string model_type_;
   std::vector<std::string>& notes_;
+  std::string& head_dim_from_;
   Place place_ = Place::kTop;
 };
 

@@ -110,6 +110,20 @@ Status note_unused_fields(const ConfigReader& config, const ModelShape& shape) {
   return {};
 }
 
+// A window that is no shorter than what the model is made for never hides a token.
+void note_idle_windows(ModelShape& shape) {
+  for (const ModelLayer& layer : shape.layers) {
+    for (const CacheStream& stream : layer.streams) {
+      if (stream.window == 0 || stream.window < shape.max_positions || shape.max_positions == 0)
+        continue;
+      shape.notes.push_back("the window of " + std::to_string(stream.window) +
+                            " tokens never binds: the model is made for " +
+                            std::to_string(shape.max_positions));
+      return;
+    }
+  }
+}
+
 Result<ModelShape> shape_of_config(const JsonObject& root) {
   KVANT_ASSIGN(const Decoder decoder, find_decoder(root));
   KVANT_ASSIGN(TypeName type, type_of(decoder.config));
@@ -127,6 +141,7 @@ Result<ModelShape> shape_of_config(const JsonObject& root) {
   KVANT_TRY((known ? *type.architecture : unknown_architecture()).read(reader, shape));
   if (known) KVANT_TRY(note_unused_fields(reader, shape));
   KVANT_ASSIGN(shape.max_positions, read_max_positions(reader));
+  note_idle_windows(shape);
   const ParameterCount count = count_parameters(reader, shape);
   shape.num_parameters = count.total;
   shape.parts = count.parts;

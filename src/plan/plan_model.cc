@@ -212,7 +212,7 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
   add_notes(slow, plan.notes);
   add_notes(source_notes(shape, request), plan.notes);
   add_notes(length_notes(shape, lengths_of(request)), plan.notes);
-  if (plan.rows.empty() && !left_out.empty())
+  if (plan.rows.empty() && plan.workload.empty() && !left_out.empty())
     return unsupported(left_out.front().format + ": " + left_out.front().reason);
   if (request.workload) {
     KVANT_ASSIGN(const StagedPlanners exact, planning.bind(kBaselineFormat));

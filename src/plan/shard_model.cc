@@ -17,14 +17,19 @@ Status check_ranks(const char* what, int ranks) {
                           std::to_string(kMaxRanks));
 }
 
-// "1, 2, 4": the sizes up to `limit` that work.
+// "1-3, 6, 12": the sizes up to `limit` that work.
 std::string working_sizes(int limit, const std::function<bool(int)>& works) {
   std::string list;
   size_t count = 0;
   for (int n = 1; n <= limit; ++n) {
     if (!works(n)) continue;
+    int last = n;
+    while (last < limit && works(last + 1)) ++last;
+    if (last == n + 1) last = n;  // "1, 2" is no longer than "1-2"
     if (++count > kShownSizes) return list + ", …";
     list += (list.empty() ? "" : ", ") + std::to_string(n);
+    if (last > n) list += "-" + std::to_string(last);
+    n = last;
   }
   return list;
 }

@@ -13,12 +13,13 @@ using ::testing::HasSubstr;
 TEST(Plan, CaseA1_ADeclaredHeadDimWins) {
   json config = with(small(), {{"hidden_size", 48}, {"num_key_value_heads", 2}, {"head_dim", 16}});
   EXPECT_EQ(bytes_per_token(config), 256);
-  EXPECT_THAT(plan_of(config, {}).out, HasSubstr("note: head_dim is 16 as declared"));
+  EXPECT_THAT(unwrapped(plan_of(config, {})),
+              HasSubstr("2 KV heads of 16 (declared, not hidden size 48"));
   config = with(small(), {{"hidden_size", 3584}, {"num_attention_heads", 16}, {"head_dim", 256}});
   EXPECT_EQ(bytes_per_token(config), 2 * 2 * 16 * 256 * 2);
   config["head_dim"] = nullptr;
   EXPECT_EQ(bytes_per_token(config), 2 * 2 * 16 * 224 * 2);
-  EXPECT_THAT(plan_of(config, {}).out, HasSubstr("note: head_dim is derived"));
+  EXPECT_THAT(unwrapped(plan_of(config, {})), HasSubstr("of 224 (hidden size 3584 / 16 heads)"));
 }
 
 TEST(Plan, CaseA2_HeadsUnderEveryName) {
@@ -133,11 +134,11 @@ TEST(Plan, CaseA13_FittingIsMonotoneAndTheNamedLengthIsTheLast) {
 TEST(Plan, CaseA13_AMisfitSaysWhatIsNeededWhatIsThereWhatFitsAndWhichOptionsHelp) {
   const Words kTight = {"--kv", "bf16",    "--tokens",        "4k",     "--parameters",
                         "1000", "--bytes", "--device-memory", "1002000"};
-  EXPECT_THAT(plan_of(small(), kTight).out,
+  EXPECT_THAT(unwrapped(plan_of(small(), kTight)),
               HasSubstr("bf16: 1 sequence of 4096 tokens needs 2097152 on a device that has "
                         "1000000 of 1002000 left, 1097152 short; 1 sequence of up to 1920 tokens "
                         "fits (--tokens"));
-  EXPECT_THAT(plan_of(small(), {"--device-memory", "1MB", "--parameters", "1M"}).out,
+  EXPECT_THAT(unwrapped(plan_of(small(), {"--device-memory", "1MB", "--parameters", "1M"})),
               HasSubstr("not even one token fits"));
 }
 
@@ -159,7 +160,9 @@ TEST(Plan, WhatIsNoConfigurationIsRefused) {
     return text + "1" + std::string(static_cast<size_t>(depth), '}');
   };
   const std::pair<std::string, std::string> kTexts[] = {
-      {"", "standard input: not valid JSON"},
+      {"", "is empty"},
+      {"\n\n", "is empty"},
+      {"{\n  \"model_type\": llama", "not valid JSON at line 2, column 17"},
       {"hello", "not valid JSON"},
       {"{\"model_type\": \"llama\"", "not valid JSON"},
       {std::string("\0\0\0\0", 4), "not valid JSON"},
@@ -174,8 +177,9 @@ TEST(Plan, WhatIsNoConfigurationIsRefused) {
   for (const auto& [text, part] : kTexts) {
     const std::string what = text.substr(0, 40);
     expect_refusal(plan("-", {}, text), part, what);
-    expect_refusal(plan(write_file("bad.json", text), {}), part.substr(part.find(": ") + 1), what);
+    expect_refusal(plan(write_file("bad.json", text), {}), part, what);
   }
+  expect_refusal(plan("-", {}, "GGUF\3"), "standard input holds a GGUF file", "GGUF");
   for (const std::string& path : {std::string("/nowhere.json"), scratch().string(),
                                   std::string("/dev/null"), write_file("bad.gguf", "GGUF\3")}) {
     expect_refusal(plan(path, {}), path, path);

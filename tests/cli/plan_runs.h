@@ -38,6 +38,16 @@ inline ProgramRun plan_of(const json& config, Words words) {
   return plan("-", words, config.dump());
 }
 
+// What is printed, without the breaks of its lines.
+inline std::string unwrapped(const ProgramRun& run) {
+  std::string out;
+  for (const char c : run.out) {
+    const bool blank = c == ' ' || c == '\n';
+    if (!blank || (!out.empty() && out.back() != ' ')) out += blank ? ' ' : c;
+  }
+  return out;
+}
+
 inline json plan_json(const std::string& model, Words words, const std::string& input = "") {
   words.push_back("--json");
   const ProgramRun run = plan(model, std::move(words), input);

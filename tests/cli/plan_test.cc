@@ -96,7 +96,8 @@ TEST(Plan, JsonHasTheNamedKeys) {
   const json out = plan_json(published("gemma-3-1b"), {"--kv", "k8v4", "--tokens", "4k"});
   EXPECT_EQ(keys_of(out),
             (std::set<std::string>{"model", "architecture", "max_positions", "parameters",
-                                   "weight_bytes", "layers_format", "layers", "rows", "notes"}));
+                                   "head_dim_from", "weight_calculation", "weight_bytes",
+                                   "layers_format", "layers", "rows", "notes"}));
   EXPECT_EQ(keys_of(out["layers"][0]),
             (std::set<std::string>{"index", "kind", "kv_heads", "k_dim", "v_dim", "window",
                                    "bytes_per_token", "fixed_bytes"}));
@@ -167,13 +168,14 @@ TEST(Plan, JsonAndCsvGoToFilesBesideTheTable) {
 }
 
 TEST(Plan, BytesAreExactWhenAskedFor) {
-  EXPECT_THAT(plan_of(small(), {"--kv", "bf16", "--tokens", "4k"}).out, HasSubstr("2.10 MB"));
-  EXPECT_THAT(plan_of(small(), {"--kv", "bf16", "--tokens", "4k", "--bytes"}).out,
+  EXPECT_THAT(unwrapped(plan_of(small(), {"--kv", "bf16", "--tokens", "4k"})),
+              HasSubstr("2.10 MB"));
+  EXPECT_THAT(unwrapped(plan_of(small(), {"--kv", "bf16", "--tokens", "4k", "--bytes"})),
               AllOf(HasSubstr("2097152"), Not(HasSubstr("MB"))));
 }
 
 TEST(Plan, BytesPerTokenHaveNoExponent) {
-  EXPECT_THAT(plan(published("command-r-35b-v01"), {"--kv", "bf16", "--tokens", "4k"}).out,
+  EXPECT_THAT(unwrapped(plan(published("command-r-35b-v01"), {"--kv", "bf16", "--tokens", "4k"})),
               HasSubstr(" 1310720 "));
 }
 
@@ -258,8 +260,8 @@ TEST(Plan, ShardingIsPerDevice) {
   EXPECT_EQ(row({"--cp", "2"})["device_bytes"], whole / 2);
   EXPECT_EQ(row({"--tp", "4", "--pp", "2", "--cp", "2"})["device_bytes"], whole / 16);
   EXPECT_EQ(row({"--tp", "16"})["device_bytes"], whole / 8) << "8 KV heads: replicated";
-  EXPECT_THAT(plan(model, {"--tp", "16"}).out, HasSubstr("heads are replicated"));
-  EXPECT_THAT(plan(model, {"--tp", "2"}).out, HasSubstr("a device"));
+  EXPECT_THAT(unwrapped(plan(model, {"--tp", "16"})), HasSubstr("heads are replicated"));
+  EXPECT_THAT(unwrapped(plan(model, {"--tp", "2"})), HasSubstr("a device"));
 }
 
 TEST(Plan, ADeviceHoldsWeightsWorkspaceAndActivationsFirst) {
@@ -286,11 +288,11 @@ TEST(Plan, WeightsAreCountedAsTheConfigurationDeclares) {
   const std::string model = published("llama-3.1-405b-instruct-fp8");
   const Words kDevice = {"--device-memory", "640G"};
   EXPECT_NEAR(plan_json(model, kDevice)["weight_bytes"].get<double>(), 405.9e9 + 4.2e9, 1e9);
-  EXPECT_THAT(plan(model, kDevice).out, HasSubstr("weights are counted as fbgemm_fp8"));
+  EXPECT_THAT(unwrapped(plan(model, kDevice)), HasSubstr("weights are counted as fbgemm_fp8"));
   Words words = kDevice;
   words.insert(words.end(), {"--weights-dtype", "bf16"});
   EXPECT_NEAR(plan_json(model, words)["weight_bytes"].get<double>(), 811.7e9, 1e9);
-  EXPECT_THAT(plan(model, words).out, Not(HasSubstr("are counted as")));
+  EXPECT_THAT(unwrapped(plan(model, words)), Not(HasSubstr("are counted as")));
 }
 
 TEST(Plan, AWorkloadIsAnsweredInSentencesAndNumbers) {
@@ -319,15 +321,15 @@ TEST(Plan, AWorkloadIsAnsweredInSentencesAndNumbers) {
   }
   EXPECT_EQ(out["workload"][0]["exact_gain"], 1);
   EXPECT_GT(out["workload"][3]["exact_gain"], 2);
-  EXPECT_THAT(plan(model, with_memory("24G")).out,
+  EXPECT_THAT(unwrapped(plan(model, with_memory("24G"))),
               AllOf(HasSubstr("k8v4 is the first format in order of quality that fits the 95th "
                               "percentile: 16 requests of 9216 tokens, "),
                     HasSubstr("Tried in this order: bf16, int8, k8v4, int4."),
                     HasSubstr("2348 tokens on average (2048 + 300)")));
-  EXPECT_THAT(plan(model, with_memory("17G")).out,
+  EXPECT_THAT(unwrapped(plan(model, with_memory("17G"))),
               AllOf(HasSubstr("None of these formats fits the 95th percentile"),
                     HasSubstr("short even in int4"), HasSubstr("--concurrency")));
-  EXPECT_THAT(plan(model, kLoad).out, Not(HasSubstr("gain")));
+  EXPECT_THAT(unwrapped(plan(model, kLoad)), Not(HasSubstr("gain")));
 }
 
 }  // namespace

@@ -243,9 +243,9 @@ TEST(ShardModel, FewerHeadsThanRanksAreReplicatedWithANote) {
 }
 
 TEST(ShardModel, HeadsThatDontDivideSayWhichSizesWork) {
-  EXPECT_EQ(sharding_error(model({full(6)}, 12), {.tensor = 4}),
-            "tensor parallelism of 4 doesn't divide the heads of made; sizes that work: 1, 2, 3, "
-            "6, 12");
+  EXPECT_EQ(
+      sharding_error(model({full(6)}, 12), {.tensor = 4}),
+      "tensor parallelism of 4 doesn't divide the heads of made; sizes that work: 1-3, 6, 12");
   EXPECT_THAT(sharding_error(model({full(8)}), {.tensor = 16}), HasSubstr("work: 1, 2, 4, 8"));
   EXPECT_THAT(sharding_error(model({state_of(60, 0, 6)}), {.tensor = 4}), HasSubstr("work: 1, 2"));
   for (const int ranks : {0, -1, 1 << 20}) {

@@ -41,11 +41,11 @@ TEST(CaseA1, ADeclaredHeadDimWinsAndIsSaid) {
   json config = with(small(), {{"hidden_size", 48}, {"num_key_value_heads", 2}});
   config["head_dim"] = 16;
   EXPECT_EQ(bytes_per_token(*shape_of(config)), 256);
-  EXPECT_THAT(notes_of(*shape_of(config)), HasSubstr("head_dim is 16 as declared"));
+  EXPECT_THAT(shape_of(config)->head_dim_from, HasSubstr("declared, not hidden size 48 / 4"));
   for (const json& nothing : {json(nullptr), json(0)}) {
     config["head_dim"] = nothing;
     EXPECT_EQ(bytes_per_token(*shape_of(config)), 192);
-    EXPECT_THAT(notes_of(*shape_of(config)), HasSubstr("derived: hidden size 48 / 4 heads = 12"));
+    EXPECT_EQ(shape_of(config)->head_dim_from, "hidden size 48 / 4 heads");
   }
   config = with(small(), {{"head_dim", 256}, {"hidden_size", 3584}, {"num_attention_heads", 16}});
   EXPECT_EQ(shape_of(config)->layers[0].streams[0].k_dim, 256);
@@ -90,6 +90,18 @@ TEST(Unused, AWindowThatTheClassIgnoresIsSaid) {
               Not(HasSubstr("uses it")));
   EXPECT_THAT(notes_of(*shape_of(with(config, {{"use_sliding_window", false}}))),
               Not(HasSubstr("uses it")));
+}
+
+TEST(Unused, AWindowLongerThanTheModelNeverBinds) {
+  const json config =
+      with(small(),
+           {{"model_type", "mistral"}, {"sliding_window", 128}, {"max_position_embeddings", 128}});
+  const auto shape = shape_of(config);
+  EXPECT_THAT(notes_of(*shape), HasSubstr("the window of 128 tokens never binds"));
+  EXPECT_EQ(planner_of(*shape, "bf16")->bytes_per_token_long(), 512);
+  const auto longer = shape_of(with(config, {{"max_position_embeddings", 129}}));
+  EXPECT_THAT(notes_of(*longer), Not(HasSubstr("never binds")));
+  EXPECT_EQ(planner_of(*longer, "bf16")->bytes_per_token_long(), 0);
 }
 
 TEST(Unused, LayersThatPredictFurtherTokensAreSaidNotToBeCounted) {
@@ -469,8 +481,8 @@ TEST(BadInput, IsOneSentence) {
     EXPECT_FALSE(shape.ok());
     return shape.status().message();
   };
-  EXPECT_EQ(message(""), "config.json: not valid JSON");
-  EXPECT_EQ(message("llama"), "config.json: not valid JSON");
+  EXPECT_EQ(message(""), "config.json: is empty");
+  EXPECT_EQ(message("llama"), "config.json: not valid JSON at line 1, column 1");
   EXPECT_EQ(message("[1]"), "config.json: [1], wanted an object");
   EXPECT_EQ(message("{}"), "config.json: num_hidden_layers is missing");
   EXPECT_EQ(message("\"" + std::string(1000, 'x') + "\"").size(), 94u);
