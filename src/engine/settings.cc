@@ -96,7 +96,7 @@ const OptionSpec kSpecs[] = {
   {G::kPlan, "pp", "N", "1", "pipeline parallelism: layers are split", &S::pipeline_ranks, 1, 65536},
   {G::kPlan, "cp", "N", "1", "context parallelism: pages of every sequence are dealt out", &S::context_ranks, 1, 65536},
   {G::kDevice, "device-memory", "SIZE", "", "memory of one device, such as 24G (2^30) or 24GB (10^9): adds what fits", &S::device_memory, 0, 0, 0, F::kSize},
-  {G::kDevice, "weights-dtype", "TYPE", "", "how weights are stored: f32, bf16, f16, fp8, int8, q8_0, int4, q4_0 (default: as the files beside the configuration, else bf16)", &S::weights_dtype, 0, 0, 0, F::kFilled},
+  {G::kDevice, "weights-dtype", "TYPE", "", "how weights are stored: f32, bf16, f16, fp8, int8, q8_0, int4, q4_0 (default: as the files beside the configuration, else as quantization_config declares, else bf16)", &S::weights_dtype, 0, 0, 0, F::kFilled},
   {G::kDevice, "parameters", "N", "", "parameters, such as 7.6B, where the configuration doesn't tell", &S::parameters, 0, 0, 0, F::kFilled},
   {G::kDevice, "workspace", "SIZE", "0", "memory that kernels and allocator take", &S::workspace, 0, 0, 0, F::kSize},
   {G::kDevice, "activation", "SIZE", "0", "memory that a step's activations take", &S::activation, 0, 0, 0, F::kSize},

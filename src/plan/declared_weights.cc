@@ -91,9 +91,7 @@ Result<DeclaredWeights> read_compressed(const JsonObject& object) {
   return out;
 }
 
-}  // namespace
-
-Result<DeclaredWeights> read_declared_weights(const JsonObject& config) {
+Result<DeclaredWeights> read_method(const JsonObject& config) {
   KVANT_ASSIGN(const std::optional<JsonObject> object, config.object("quantization_config"));
   if (!object) return DeclaredWeights();
   KVANT_ASSIGN(const std::optional<std::string> method, object->string("quant_method"));
@@ -106,6 +104,13 @@ Result<DeclaredWeights> read_declared_weights(const JsonObject& config) {
   if (*method == "bitsandbytes") return read_bitsandbytes(*object);
   if (*method == "compressed-tensors") return read_compressed(*object);
   return DeclaredWeights{.method = in_quotes(*method)};
+}
+
+}  // namespace
+
+DeclaredWeights read_declared_weights(const JsonObject& config) {
+  const Result<DeclaredWeights> weights = read_method(config);
+  return weights.ok() ? *weights : DeclaredWeights{.method = "fields that can't be read"};
 }
 
 }  // namespace kvant

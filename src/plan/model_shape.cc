@@ -147,10 +147,9 @@ Result<ModelShape> shape_of_config(const JsonObject& root) {
   shape.parts = count.parts;
   if (count.total > 0 && (decoder.place == Place::kWrapped || decoder.config.has("vision_config")))
     reader.note("parameters are those of the language model alone");
-  KVANT_ASSIGN(shape.declared_weights, read_declared_weights(root));
-  if (shape.declared_weights.method.empty() && decoder.place == Place::kWrapped) {
-    KVANT_ASSIGN(shape.declared_weights, read_declared_weights(decoder.config));
-  }
+  shape.declared_weights = read_declared_weights(root);
+  if (shape.declared_weights.method.empty() && decoder.place == Place::kWrapped)
+    shape.declared_weights = read_declared_weights(decoder.config);
   KVANT_ASSIGN(shape.traits.declared, read_declared_kv(root));
   if (shape.traits.declared == nullptr && decoder.place == Place::kWrapped) {
     KVANT_ASSIGN(shape.traits.declared, read_declared_kv(decoder.config));

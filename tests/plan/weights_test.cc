@@ -83,6 +83,7 @@ TEST(Weights, OfAMethodThatIsNotKnownAreBf16WithANote) {
        {json{{"quant_method", "novel"}}, json{{"quant_method", "gptq"}}, json{{"bits", 4}},
         json{{"quant_method", "bitsandbytes"}},
         json{{"quant_method", "compressed-tensors"}, {"config_groups", json::object()}},
+        json{{"quant_method", "gptq"}, {"bits", "4"}}, json{{"quant_method", 4}},
         json{{"quant_method", "mxfp4"}}}) {
     const ModelShape shape = declares(quantization);
     const auto weights = estimate_weights(shape);
