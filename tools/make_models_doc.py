@@ -33,7 +33,8 @@ tools/make_models_doc.py        # runs kvant plan FILE --tokens 32k --kv bf16,in
 - **layers**: how many of each kind. `latent` stores one vector for all heads, `compressed` one for several tokens, `indexer` the keys of a
   sparse-attention indexer beside its layer; `shared` reads another layer's cache, `state` is constant, `none` keeps nothing.
 - **heads**: KV heads × (K + V channels) of a layer; one number for what is stored once.
-- **B/token**: bytes of one more token in bf16, before any window is full and after all are.
+- **B/token**: bytes of one more token of the text in bf16, before any window is full and after all are; a source that layers cross to is
+  paid for once.
 - **state**: constant bytes of a sequence, whatever its length.
 - **32k in …**: the cache of one sequence of 32,768 tokens as the pool holds it, in pages, with scales, the first page exact; states not
   included. Latents and indexer keys stay in bf16 in every format.
