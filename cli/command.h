@@ -43,6 +43,7 @@ Status run_tokenize(const Invocation& in);
 Status run_detokenize(const Invocation& in);
 Status run_formats(const Invocation& in);
 Status run_inspect(const Invocation& in);
+Status run_calibrate(const Invocation& in);
 Status run_plan(const Invocation& in);
 Status run_doctor(const Invocation& in);
 Status run_bench(const Invocation& in);

@@ -50,8 +50,8 @@ std::span<const Command> all_commands() {
        "2048 --kv bf16,int8,k8v4,int4\n"
        "kvant compare ./Qwen3-0.6B --kv int8,int4 --kv-layers \"0-1=bf16\" --json=report.json "
        "--csv=report.csv",
-       {G::kManyFormats, G::kCache, G::kText, G::kMeasure, G::kCompare, G::kModel, G::kVerbose,
-        G::kThreads, G::kJson, G::kCsv},
+       {G::kManyFormats, G::kCache, G::kCalibration, G::kText, G::kMeasure, G::kCompare, G::kModel,
+        G::kVerbose, G::kThreads, G::kJson, G::kCsv},
        run_compare},
       {"perplexity",
        "Measure",
@@ -62,8 +62,8 @@ std::span<const Command> all_commands() {
        "hash of all logits: the same for every --chunk that is a multiple of 64, for every chunk "
        "with --invariant, and for any number of threads.",
        "kvant perplexity model.gguf --kv int8 --text data/wikitext2-test.txt --context 2048",
-       {G::kCache, G::kText, G::kMeasure, G::kPerplexity, G::kModel, G::kVerbose, G::kThreads,
-        G::kJson},
+       {G::kCache, G::kCalibration, G::kText, G::kMeasure, G::kPerplexity, G::kModel, G::kVerbose,
+        G::kThreads, G::kJson},
        run_perplexity},
       {"bench",
        "Measure",
@@ -75,6 +75,22 @@ std::span<const Command> all_commands() {
        "kvant bench attention --heads 32 --kv-heads 8 --dim 128 --tokens 8192 --kv bf16,int8,int4",
        {G::kBench, G::kCache, G::kThreads, G::kJson},
        run_bench},
+      {"calibrate",
+       "Calibrate",
+       "MODEL",
+       "what formats need to know of a model, learned from text",
+       "Reads documents through the model and writes kvant-cache.safetensors: for every layer and "
+       "KV "
+       "head the basis in which its queries see least of the error of few bits, and how the bits "
+       "are "
+       "shared out (formats tc4, tc3 and tc2). --calibration gives it to the other commands, whose "
+       "presets int4, int3 and int2 then use it. The text needn't be like what the model will "
+       "read; "
+       "a mixture of prose, code, languages and chat is safest.",
+       "kvant calibrate model.gguf --data novels.txt,chat.jsonl --samples 64\n"
+       "kvant compare model.gguf --calibration kvant-cache.safetensors --kv bf16,int4,int3,int2",
+       {G::kCalibrate, G::kMeasure, G::kModel, G::kThreads, G::kJson},
+       run_calibrate},
       {"generate",
        "Run",
        "MODEL",
@@ -84,8 +100,8 @@ std::span<const Command> all_commands() {
        "kvant generate model.gguf -p \"The capital of France is\" -n 32 --kv int8\n"
        "kvant generate model.gguf --chat --prompt-file question.txt --temperature 0.7 --top-p 0.9 "
        "--seed 1",
-       {G::kPrompt, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kVerbose, G::kThreads,
-        G::kJson},
+       {G::kPrompt, G::kSampling, G::kCache, G::kCalibration, G::kMeasure, G::kModel, G::kVerbose,
+        G::kThreads, G::kJson},
        run_generate},
       {"chat",
        "Run",
@@ -96,7 +112,8 @@ std::span<const Command> all_commands() {
        "message per line, from a terminal or a pipe. /reset forgets the conversation and starts "
        "anew; /exit, /quit or Ctrl-D ends the program; Ctrl-C ends an answer.",
        "kvant chat model.gguf --kv int8 --system \"Answer in one sentence.\"",
-       {G::kChat, G::kSampling, G::kCache, G::kMeasure, G::kModel, G::kVerbose, G::kThreads},
+       {G::kChat, G::kSampling, G::kCache, G::kCalibration, G::kMeasure, G::kModel, G::kVerbose,
+        G::kThreads},
        run_chat},
       {"logits",
        "Run",
@@ -104,7 +121,8 @@ std::span<const Command> all_commands() {
        "the logits of every token, as a NumPy file",
        "For checking against other engines: float32, one row per token.",
        "kvant logits model.gguf --ids 1,2,3 --weights f32 --kv f32 --out logits.npy",
-       {G::kLogits, G::kCache, G::kMeasure, G::kModel, G::kVerbose, G::kThreads, G::kJson},
+       {G::kLogits, G::kCache, G::kCalibration, G::kMeasure, G::kModel, G::kVerbose, G::kThreads,
+        G::kJson},
        run_logits},
       {"inspect",
        "Look",

@@ -17,9 +17,10 @@ namespace {
 
 // A name that no model could use is refused before a file is opened. Presets mean other formats on
 // other models, so both kinds are tried.
-Status check_format_name(const std::string& name) {
+Status check_format_name(const std::string& name, bool calibrated) {
   for (bool qk_norm : {false, true}) {
-    const Result<FormatPair> pair = parse_format_pair(name, ModelTraits{.qk_norm = qk_norm});
+    const Result<FormatPair> pair =
+        parse_format_pair(name, ModelTraits{.qk_norm = qk_norm, .calibrated = calibrated});
     if (!pair.ok()) return pair.status().with_context(fmt::format("--kv {}", name));
     for (const std::string& side : {pair->key, pair->value}) {
       KVANT_ASSIGN(const FormatInfo* format, find_format(side));
@@ -27,19 +28,45 @@ Status check_format_name(const std::string& name) {
         return unsupported(fmt::format("--kv {}: {}; kvant has no option that gives a scale", name,
                                        missing_scale(*format).message()));
       }
+      if (format->needs.artifacts && !calibrated) {
+        return unsupported(fmt::format(
+            "--kv {}: {} needs to be calibrated; kvant calibrate writes what --calibration takes",
+            name, format->name));
+      }
     }
   }
   return {};
 }
 
 // `overridden`: --kv-layers applies.
+// Layers that the calibration says nothing of.
+void note_uncovered(std::span<const LayerShape> shapes, const Settings& settings,
+                    std::vector<std::string>& notes) {
+  std::vector<int> layers;
+  for (size_t l = 0; l < shapes.size(); ++l) {
+    if (shapes[l].num_kv_heads > 0 && shapes[l].quantizable && !shapes[l].calibrated)
+      layers.push_back(static_cast<int>(l));
+  }
+  if (settings.calibration.empty() || layers.empty()) return;
+  notes.push_back(
+      fmt::format("layers {} have no calibration in {}: presets mean there what they "
+                  "mean without one",
+                  index_ranges(layers), settings.calibration));
+}
+
 Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string& kv,
-                                     const ModelInfo& info, bool overridden) {
+                                     const ModelInfo& info, const Sidecar* calibration,
+                                     bool overridden) {
   CachePlanChoice choice;
   choice.name = kv;
   const std::string layers = overridden ? settings.kv_layers : "";
+  std::vector<LayerShape> shapes = info.layer_shapes;
+  for (size_t l = 0; calibration != nullptr && l < shapes.size(); ++l) {
+    shapes[l].calibrated =
+        calibration->covers(static_cast<int>(l), shapes[l].num_kv_heads, shapes[l].key_dim);
+  }
   const auto resolve = [&](const std::string& base) {
-    return resolve_formats(base, layers, info.layer_shapes, info.traits, settings.strict);
+    return resolve_formats(base, layers, shapes, info.traits, settings.strict);
   };
   // On top of bf16, which every layer can have, what goes wrong comes from --kv-layers alone.
   if (const Status status = resolve("bf16").status(); !status.ok())
@@ -47,9 +74,14 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
   Result<ResolvedFormats> formats = resolve(kv);
   if (!formats.ok()) return formats.status().with_context(fmt::format("--kv {}", kv));
   choice.formats = *std::move(formats);
+  note_uncovered(shapes, settings, choice.formats.notes);
   choice.options.layers = info.cache_layers;
   for (size_t l = 0; l < choice.options.layers.size(); ++l) {
-    choice.options.layers[l].formats = choice.formats.effective[l];
+    CacheLayer& layer = choice.options.layers[l];
+    layer.formats = choice.formats.effective[l];
+    if (calibration == nullptr) continue;
+    layer.key_artifacts = calibration->artifacts(static_cast<int>(l), layer.formats.key,
+                                                 layer.num_kv_heads, layer.key_dim);
   }
   choice.options.sinks = static_cast<int>(settings.sinks);
   choice.options.exact_window = static_cast<int>(settings.exact_window);
@@ -75,7 +107,7 @@ Status add_caches(std::span<const CachePlanChoice> caches, int64_t tokens, Memor
 
 // The model's shape is known and nothing of it is loaded: the last moment to refuse for free.
 Status accept(const Invocation& in, const RunPlan& plan, const ModelInfo& info,
-              std::vector<CachePlanChoice>& caches) {
+              const Sidecar* calibration, std::vector<CachePlanChoice>& caches) {
   const Settings& s = in.settings;
   if (s.is_given("context") && s.context > info.max_positions) {
     return invalid_argument(fmt::format("--context {}: {} takes at most {}", s.context, in.model,
@@ -87,7 +119,7 @@ Status accept(const Invocation& in, const RunPlan& plan, const ModelInfo& info,
   for (const std::string& name : plan.formats) {
     // Among several, bf16 is what the others are measured against.
     const bool overridden = plan.formats.size() == 1 || name != kBaselineFormat;
-    KVANT_ASSIGN(CachePlanChoice choice, choose_cache(s, name, info, overridden));
+    KVANT_ASSIGN(CachePlanChoice choice, choose_cache(s, name, info, calibration, overridden));
     caches.push_back(std::move(choice));
   }
   in.memory->add(fmt::format("weights as {}", s.weights),
@@ -193,9 +225,17 @@ Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
   options.invariant = in.settings.invariant;
   options.context = in.settings.context;
   KVANT_TRY(check_model_path(in.model, "config.json"));
-  for (const std::string& name : plan.formats) KVANT_TRY(check_format_name(name));
   OpenModel open;
-  options.accept = [&](const ModelInfo& info) { return accept(in, plan, info, open.caches); };
+  if (!in.settings.calibration.empty()) {
+    KVANT_ASSIGN(open.calibration, Sidecar::open(in.settings.calibration));
+    KVANT_TRY(open.calibration->check_model(in.model));
+  }
+  const Sidecar* calibration = open.calibration ? &*open.calibration : nullptr;
+  for (const std::string& name : plan.formats)
+    KVANT_TRY(check_format_name(name, calibration != nullptr));
+  options.accept = [&](const ModelInfo& info) {
+    return accept(in, plan, info, calibration, open.caches);
+  };
   open.threads = std::make_unique<ThreadPool>(num_threads(in.settings));
   KVANT_ASSIGN(open.model, Model::load(in.model, options, *open.threads));
   return open;
@@ -242,6 +282,11 @@ void announce(const Invocation& in, const OpenModel& open) {
              counted(open.threads->num_threads(), "thread"),
              in.settings.invariant ? "; invariant" : "");
   announce_notes(info.notes, true);
+  if (open.calibration) {
+    const SidecarFacts& facts = open.calibration->facts();
+    fmt::print(stderr, "learned  {}: {} of text {}\n", in.settings.calibration,
+               counted(facts.tokens, "token"), facts.data.substr(0, 8));
+  }
   for (const CachePlanChoice& choice : open.caches) {
     const bool changed = choice.formats.requested != choice.formats.effective;
     fmt::print(
@@ -264,6 +309,13 @@ Json declared_json(const ModelInfo& info) {
   return info.traits.declared == nullptr ? Json() : Json(info.traits.declared->name);
 }
 
+Json calibration_json(const Invocation& in, const OpenModel& open) {
+  if (!open.calibration) return {};
+  const SidecarFacts& facts = open.calibration->facts();
+  return {{"path", in.settings.calibration}, {"model", facts.model}, {"data", facts.data},
+          {"tokens", facts.tokens},          {"seed", facts.seed},   {"command", facts.command}};
+}
+
 Json run_facts(const Invocation& in, const OpenModel& open) {
   const ModelInfo& info = open.model->info();
   Json weight_types = Json::object();
@@ -280,6 +332,7 @@ Json run_facts(const Invocation& in, const OpenModel& open) {
           {"sinks", in.settings.sinks},
           {"exact_window", in.settings.exact_window},
           {"decode_pages", in.settings.decode_pages},
+          {"calibration", calibration_json(in, open)},
           {"threads", open.threads->num_threads()},
           {"isa", isa_name(active_isa())},
           {"compute", info.compute}};

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/threads.h"
+#include "calibrate/sidecar.h"
 #include "cli/command.h"
 #include "cli/output.h"
 #include "kvant/cache.h"
@@ -44,6 +46,7 @@ struct RunPlan {
 };
 
 struct OpenModel {
+  std::optional<Sidecar> calibration;
   std::unique_ptr<ThreadPool> threads;
   std::unique_ptr<Model> model;
   std::vector<CachePlanChoice> caches;  // one per format of the plan

@@ -87,6 +87,7 @@ struct ModelTraits {
   bool qk_norm = false;  // the model normalises q and k per head (Qwen3, Gemma 3)
   // The format that the checkpoint declares for its cache, of the registry; null: none.
   const FormatInfo* declared = nullptr;
+  bool calibrated = false;  // there are artifacts for the formats that need some
 };
 
 struct Preset {

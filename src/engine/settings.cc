@@ -107,15 +107,24 @@ const OptionSpec kSpecs[] = {
   {G::kPlanOutput, "layers", "", "", "print every layer", &S::per_layer},
   {G::kPlanOutput, "bytes", "", "", "print exact bytes in place of MB and GB", &S::exact_bytes},
 
+  {G::kCalibrate, "data", "FILE,FILE", "", "the text to calibrate on: .jsonl files, a document a line with \"text\" or \"messages\", or plain text", &S::data, 0, 0, 0, F::kItems},
+  {G::kCalibrate, "samples", "N", "512", "documents to draw from all files together", &S::samples, 1, kManyTokens},
+  {G::kCalibrate, "max-length", "N", "2048", "tokens of a document to read at most", &S::max_length, 128, kManyTokens},
+  {G::kCalibrate, "seed", "N", "0", "seed of the draw", &S::seed, 0, 9e15},
+  {G::kCalibrate, "skip-bad", "", "", "count lines that aren't documents instead of ending at the first", &S::skip_bad},
+  {G::kCalibrate, "for", "A,B,C", "tc4,tc3,tc2", "the formats to calibrate", &S::formats_for, 0, 0, 0, F::kItems},
+  {G::kCalibrate, "out", "DIR", "", "where kvant-cache.safetensors is written (default: beside the model)", &S::out_directory, 0, 0, 0, F::kFilled},
+  {G::kCalibration, "calibration", "PATH", "", "what kvant calibrate wrote, or the directory that holds it: the presets int4, int3 and int2 then use it", &S::calibration, 0, 0, 0, F::kFilled},
+
   {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},
   {G::kCsv, "csv", "[=FILE]", "", "print CSV in place of the text, or write it to FILE beside the text", &S::csv, 0, 0, 0, F::kOptional},
 };
 // clang-format on
 
 constexpr std::string_view kGroupTitles[] = {
-    "Cache",     "Cache",     "Model",     "Model", "Text",   "Prompt", "Prompt", "Sampling",
-    "Measuring", "Measuring", "Measuring", "Input", "Input",  "Input",  "Shape",  "Plan",
-    "Device",    "Workload",  "Output",    "Model", "Output", "Output"};
+    "Cache",     "Cache",     "Model",     "Model",       "Text",  "Prompt", "Prompt", "Sampling",
+    "Measuring", "Measuring", "Measuring", "Input",       "Input", "Input",  "Shape",  "Plan",
+    "Device",    "Workload",  "Output",    "Calibration", "Cache", "Model",  "Output", "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>

@@ -61,6 +61,10 @@ struct Settings {
   int64_t batch = 1, beams = 1, concurrency = 1, shared_prefix = 0, source_tokens = 0;
   int64_t tensor_ranks = 1, pipeline_ranks = 1, context_ranks = 1;
   bool all_formats = false, explain = false, per_layer = false, exact_bytes = false;
+  // calibration
+  std::string data, formats_for, out_directory, calibration;
+  int64_t samples = 0, max_length = 0;
+  bool skip_bad = false;
   // output
   std::string json, csv, out;
 
@@ -90,6 +94,8 @@ enum class OptionGroup : uint8_t {
   kDevice,
   kWorkload,
   kPlanOutput,
+  kCalibrate,
+  kCalibration,
   kThreads,
   kJson,
   kCsv,

@@ -94,10 +94,13 @@ class LayerProbe {
   LayerProbe(const AttentionTrace::Layer& traced, int64_t tokens, ThreadPool& threads)
       : traced_(traced), tokens_(tokens), threads_(threads), shape_(traced.shape) {}
 
-  Status run(const CacheOptions& cache, const FormatPair& formats) {
+  // In the formats of `owner`, the layer whose pages it reads in `cache`.
+  Status run(const CacheOptions& cache, const CacheLayer& owner) {
     CacheOptions options = cache;
     options.layers = {shape_};
-    options.layers[0].formats = formats;
+    options.layers[0].formats = owner.formats;
+    options.layers[0].key_artifacts = owner.key_artifacts;
+    options.layers[0].value_artifacts = owner.value_artifacts;
     options.preallocate_tokens = 0;
     KVANT_ASSIGN(const std::unique_ptr<KvCache> own, KvCache::create(options, threads_));
     KVANT_ASSIGN(const SequenceId id, own->create_sequence());
@@ -226,8 +229,7 @@ Result<AttentionErrors> attention_errors(const AttentionTrace& trace, const Cach
     const int shares = cache.layers[l].shares;
     const size_t owner = shares < 0 ? l : static_cast<size_t>(shares);
     LayerProbe probe(traced, trace.tokens, threads);
-    KVANT_TRY(
-        probe.run(cache, cache.layers[owner].formats).with_context("layer " + std::to_string(l)));
+    KVANT_TRY(probe.run(cache, cache.layers[owner]).with_context("layer " + std::to_string(l)));
     Sums scores, outputs;
     for (size_t head = 0; head < probe.scores().size(); ++head) {
       errors.heads[l].push_back({probe.scores()[head].ratio(), probe.outputs()[head].ratio()});

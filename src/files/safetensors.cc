@@ -137,7 +137,24 @@ Status check_cover(const std::string& file, std::span<const std::byte> data,
   return {};
 }
 
-Result<std::vector<SafetensorsTensor>> read_header(const MappedFile& mapped) {
+struct Header {
+  std::vector<SafetensorsTensor> tensors;
+  std::unordered_map<std::string, std::string> metadata;
+};
+
+// Texts by name; whatever else stands there is nobody's.
+std::unordered_map<std::string, std::string> read_metadata(const simdjson::dom::element& value) {
+  std::unordered_map<std::string, std::string> metadata;
+  simdjson::dom::object object;
+  if (value.get(object) != simdjson::SUCCESS) return metadata;
+  for (const simdjson::dom::key_value_pair& field : object) {
+    std::string_view text;
+    if (field.value.get(text) == simdjson::SUCCESS) metadata.emplace(field.key, text);
+  }
+  return metadata;
+}
+
+Result<Header> read_header(const MappedFile& mapped) {
   const std::string file = mapped.path().string();
   const std::span<const std::byte> bytes = mapped.bytes();
   uint64_t header_bytes = 0;
@@ -160,22 +177,26 @@ Result<std::vector<SafetensorsTensor>> read_header(const MappedFile& mapped) {
       parser.parse(text).get(header) != simdjson::SUCCESS) {
     return corrupt(file + ": the header isn't a valid JSON object");
   }
-  std::vector<SafetensorsTensor> tensors;
+  Header out;
   for (const simdjson::dom::key_value_pair& field : header) {
-    if (field.key == "__metadata__") continue;
+    if (field.key == "__metadata__") {
+      out.metadata = read_metadata(field.value);
+      continue;
+    }
     KVANT_ASSIGN(SafetensorsTensor tensor, EntryReader(file, field.key, data).read(field.value));
-    tensors.push_back(std::move(tensor));
+    out.tensors.push_back(std::move(tensor));
   }
-  KVANT_TRY(check_cover(file, data, tensors));
-  return tensors;
+  KVANT_TRY(check_cover(file, data, out.tensors));
+  return out;
 }
 
 }  // namespace
 
 Status Safetensors::add_file(const std::filesystem::path& path) {
   KVANT_ASSIGN(MappedFile mapped, MappedFile::open(path));
-  KVANT_ASSIGN(std::vector<SafetensorsTensor> tensors, read_header(mapped));
-  for (SafetensorsTensor& tensor : tensors) {
+  KVANT_ASSIGN(Header header, read_header(mapped));
+  metadata_.merge(header.metadata);
+  for (SafetensorsTensor& tensor : header.tensors) {
     tensor.file = files_.size();
     tensors_.push_back(std::move(tensor));
   }
@@ -226,6 +247,11 @@ Status Safetensors::add_shards(const std::filesystem::path& index) {
 const SafetensorsTensor* Safetensors::tensor(std::string_view name) const {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
+}
+
+const std::string* Safetensors::metadata(const std::string& key) const {
+  const auto it = metadata_.find(key);
+  return it == metadata_.end() ? nullptr : &it->second;
 }
 
 Result<std::unique_ptr<Safetensors>> Safetensors::open_file(const std::filesystem::path& path) {

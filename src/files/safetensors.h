@@ -39,6 +39,8 @@ class Safetensors {
   // In the order of the files and of the data in them.
   std::span<const SafetensorsTensor> tensors() const { return tensors_; }
   const SafetensorsTensor* tensor(std::string_view name) const;  // nullptr: not there
+  // Of `__metadata__` in the first file that has the key; nullptr: not there.
+  const std::string* metadata(const std::string& key) const;
   const std::filesystem::path& path_of(const SafetensorsTensor& tensor) const {
     return files_[tensor.file].path();
   }
@@ -51,6 +53,7 @@ class Safetensors {
   std::vector<MappedFile> files_;
   std::vector<SafetensorsTensor> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;
+  std::unordered_map<std::string, std::string> metadata_;
 };
 
 }  // namespace kvant

@@ -15,6 +15,7 @@ struct Expansion {
   std::string_view key;
   std::string_view normed_key;  // where the model has q/k norms
   std::string_view value;
+  std::string_view calibrated_key = {};  // where there is a calibration, whatever the model
 };
 
 // Why these (docs/numerics.md has the measurements): K per channel over the page, min/max, at every
@@ -35,15 +36,18 @@ constexpr Expansion kExpansions[] = {
     {{"int4", "4 bits: K per channel over the page, V per token, rotated"},
      "int4_channel_z_rot",
      "int4_channel_z_norm",
-     "int4_token_z_lsq_rot"},
+     "int4_token_z_lsq_rot",
+     "tc4"},
     {{"int3", "3 bits: as int4"},
      "int3_channel_z_rot",
      "int3_channel_z_norm",
-     "int3_token_z_lsq_rot"},
+     "int3_token_z_lsq_rot",
+     "tc3"},
     {{"int2", "2 bits: as int4, K always with a factor per token"},
      "int2_channel_z_norm_rot",
      "int2_channel_z_norm",
-     "int2_token_z_lsq_rot"},
+     "int2_token_z_lsq_rot",
+     "tc2"},
     {{"fp8", "OCP FP8 E4M3 with the scale fixed at 1"}, "fp8_e4m3", "fp8_e4m3", "fp8_e4m3"},
     {{"kivi4", "KIVI at 4 bits: K per channel over the page, V in groups of 32"},
      "int4_channel_z",
@@ -65,6 +69,7 @@ const Expansion* find_preset(std::string_view name) {
 std::string side_of(const Expansion& e, Side side, const ModelTraits& traits) {
   if (e.preset.name == kAuto && traits.declared != nullptr) return traits.declared->name;
   if (side == Side::kValue) return std::string(e.value);
+  if (traits.calibrated && !e.calibrated_key.empty()) return std::string(e.calibrated_key);
   return std::string(traits.qk_norm ? e.normed_key : e.key);
 }
 

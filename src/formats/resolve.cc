@@ -100,6 +100,12 @@ Result<std::vector<size_t>> parse_layers(std::string_view item,
   return out;
 }
 
+// Presets mean other formats where there is a calibration.
+ModelTraits traits_of(const LayerShape& layer, ModelTraits traits) {
+  traits.calibrated = layer.calibrated;
+  return traits;
+}
+
 // Applies one `LAYERS=FORMAT`.
 Status apply_override(std::string_view item, std::span<const LayerShape> layers,
                       const ModelTraits& traits, std::vector<Wish>& wishes) {
@@ -108,7 +114,6 @@ Status apply_override(std::string_view item, std::span<const LayerShape> layers,
     return invalid_argument("layer override \"" + printable(item) + "\" isn't LAYERS=FORMAT");
   }
   const std::string_view format = trim(item.substr(equals + 1));
-  KVANT_ASSIGN(const FormatPair formats, parse_format_pair(format, traits));
   for (const std::string_view which : split(item.substr(0, equals), ',')) {
     KVANT_ASSIGN(const std::vector<size_t> named, parse_layers(which, layers));
     for (const size_t l : named) {
@@ -116,6 +121,8 @@ Status apply_override(std::string_view item, std::span<const LayerShape> layers,
         return invalid_argument("layer " + std::to_string(l) +
                                 " is named twice in the layer overrides");
       }
+      KVANT_ASSIGN(const FormatPair formats,
+                   parse_format_pair(format, traits_of(layers[l], traits)));
       wishes[l] = {formats, !names_a_preset(format), true};
     }
   }
@@ -181,8 +188,12 @@ Result<ResolvedFormats> resolve_formats(std::string_view kv, std::string_view ov
                                         std::span<const LayerShape> layers,
                                         const ModelTraits& traits, bool strict) {
   const std::string_view base = trim(kv).empty() ? kUnasked : trim(kv);
-  KVANT_ASSIGN(const FormatPair formats, parse_format_pair(base, traits));
-  std::vector<Wish> wishes(layers.size(), Wish{formats, !names_a_preset(base), false});
+  KVANT_TRY(parse_format_pair(base, traits).status());
+  std::vector<Wish> wishes;
+  for (const LayerShape& layer : layers) {
+    KVANT_ASSIGN(const FormatPair formats, parse_format_pair(base, traits_of(layer, traits)));
+    wishes.push_back({formats, !names_a_preset(base), false});
+  }
   if (!trim(overrides).empty()) {
     for (const std::string_view item : split(overrides, ';')) {
       KVANT_TRY(apply_override(item, layers, traits, wishes));

@@ -1,0 +1,201 @@
+#include "calibrate/sidecar.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "files/fingerprint.h"
+#include "files/mapped_file.h"
+#include "files/safetensors.h"
+
+namespace kvant {
+namespace {
+
+constexpr std::string_view kVersion = "1";
+constexpr size_t kHeaderMultiple = 8;  // data begins at a multiple of it
+constexpr int kMaxLayers = 65536;
+
+// Tensors of a file that is being made.
+class Writer {
+ public:
+  void add(const std::string& name, const char* dtype, const std::vector<size_t>& shape,
+           const void* bytes, size_t size) {
+    header_[name] = {
+        {"dtype", dtype}, {"shape", shape}, {"data_offsets", {data_.size(), data_.size() + size}}};
+    data_.append(static_cast<const char*>(bytes), size);
+  }
+
+  std::string finish(const nlohmann::ordered_json& metadata) {
+    nlohmann::ordered_json header = {{"__metadata__", metadata}};
+    header.update(header_);
+    std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    text.resize((text.size() + kHeaderMultiple - 1) / kHeaderMultiple * kHeaderMultiple, ' ');
+    const uint64_t length = text.size();
+    std::string out(sizeof length, '\0');
+    std::memcpy(out.data(), &length, sizeof length);
+    return out + text + data_;
+  }
+
+ private:
+  nlohmann::ordered_json header_ = nlohmann::ordered_json::object();
+  std::string data_;
+};
+
+std::string tensor_name(size_t layer, std::string_view what) {
+  return "layers." + std::to_string(layer) + ".k." + std::string(what);
+}
+
+template <typename T>
+T number_or(const std::string* text, T fallback) {
+  T value = fallback;
+  if (text != nullptr) std::from_chars(text->data(), text->data() + text->size(), value);
+  return value;
+}
+
+// "layers.7.k.tc4.bits" → 7 and "tc4.bits"; false for another name.
+bool split_name(std::string_view name, size_t& layer, std::string_view& what) {
+  constexpr std::string_view kBegin = "layers.";
+  if (!name.starts_with(kBegin)) return false;
+  const char* begin = name.data() + kBegin.size();
+  const char* end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(begin, end, layer);
+  if (error != std::errc() || layer >= kMaxLayers) return false;
+  what = std::string_view(at, static_cast<size_t>(end - at));
+  if (!what.starts_with(".k.")) return false;
+  what.remove_prefix(3);
+  return true;
+}
+
+Status bad_tensor(const std::filesystem::path& path, const SafetensorsTensor& tensor) {
+  return corrupt(path.string() + ": tensor " + in_quotes(tensor.name) + " is a " + tensor.dtype +
+                 " of " + std::to_string(tensor.shape.size()) +
+                 " dimensions, which no calibration writes there");
+}
+
+Status read_matrices(const std::filesystem::path& path, const SafetensorsTensor& tensor,
+                     LayerTransforms& to) {
+  if (tensor.dtype != "F32" || tensor.shape.size() != 4 || tensor.shape[1] != 2 ||
+      tensor.shape[2] != tensor.shape[3] || tensor.shape[2] == 0 || tensor.shape[2] > 1024) {
+    return bad_tensor(path, tensor);
+  }
+  to.dim = static_cast<int>(tensor.shape[2]);
+  const size_t floats = 2 * tensor.shape[2] * tensor.shape[2];
+  for (size_t h = 0; h < tensor.shape[0]; ++h) {
+    std::vector<float>& head = to.matrices.emplace_back(floats);
+    std::memcpy(head.data(), tensor.data.data() + h * floats * sizeof(float),
+                floats * sizeof(float));
+  }
+  return {};
+}
+
+Status read_bits(const std::filesystem::path& path, const SafetensorsTensor& tensor,
+                 std::string_view format, LayerTransforms& to) {
+  if (tensor.dtype != "U8" || tensor.shape.size() != 2) return bad_tensor(path, tensor);
+  const size_t dim = tensor.shape[1];
+  std::vector<std::vector<int>>& heads = to.bits[std::string(format)];
+  for (size_t h = 0; h < tensor.shape[0]; ++h) {
+    std::vector<int>& head = heads.emplace_back();
+    for (size_t i = 0; i < dim; ++i) head.push_back(std::to_integer<int>(tensor.data[h * dim + i]));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransforms> layers) {
+  Writer writer;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const LayerTransforms& layer = layers[l];
+    if (layer.matrices.empty()) continue;
+    const auto dim = static_cast<size_t>(layer.dim);
+    std::vector<float> matrices;
+    for (const auto& head : layer.matrices)
+      matrices.insert(matrices.end(), head.begin(), head.end());
+    writer.add(tensor_name(l, "transform"), "F32", {layer.matrices.size(), 2, dim, dim},
+               matrices.data(), matrices.size() * sizeof(float));
+    for (const auto& [format, heads] : layer.bits) {
+      std::vector<uint8_t> bits;
+      for (const auto& head : heads) {
+        for (const int b : head) bits.push_back(static_cast<uint8_t>(b));
+      }
+      writer.add(tensor_name(l, format + ".bits"), "U8", {heads.size(), dim}, bits.data(),
+                 bits.size());
+    }
+  }
+  return writer.finish({{"kvant.version", kVersion},
+                        {"kvant.model", facts.model},
+                        {"kvant.data", facts.data},
+                        {"kvant.tokens", std::to_string(facts.tokens)},
+                        {"kvant.seed", std::to_string(facts.seed)},
+                        {"kvant.command", facts.command}});
+}
+
+Result<Sidecar> Sidecar::open(const std::filesystem::path& path) {
+  Sidecar out;
+  std::error_code error;
+  out.path_ = std::filesystem::is_directory(path, error) ? path / kSidecarName : path;
+  KVANT_ASSIGN(const std::unique_ptr<Safetensors> file, Safetensors::open_file(out.path_));
+  const std::string* version = file->metadata("kvant.version");
+  if (version == nullptr || *version != kVersion) {
+    return corrupt(out.path_.string() + " is no calibration of kvant: kvant.version is " +
+                   (version == nullptr ? "missing" : in_quotes(*version)) + ", wanted " +
+                   std::string(kVersion));
+  }
+  const auto text = [&](const char* key) {
+    const std::string* found = file->metadata(key);
+    return found == nullptr ? std::string() : *found;
+  };
+  out.facts_ = {.model = text("kvant.model"),
+                .data = text("kvant.data"),
+                .command = text("kvant.command"),
+                .tokens = number_or<int64_t>(file->metadata("kvant.tokens"), 0),
+                .seed = number_or<uint64_t>(file->metadata("kvant.seed"), 0)};
+  for (const SafetensorsTensor& tensor : file->tensors()) {
+    size_t layer = 0;
+    std::string_view what;
+    if (!split_name(tensor.name, layer, what)) continue;
+    if (out.layers_.size() <= layer) out.layers_.resize(layer + 1);
+    constexpr std::string_view kBits = ".bits";
+    if (what == "transform") {
+      KVANT_TRY(read_matrices(out.path_, tensor, out.layers_[layer]));
+    } else if (what.ends_with(kBits)) {
+      KVANT_TRY(read_bits(out.path_, tensor, what.substr(0, what.size() - kBits.size()),
+                          out.layers_[layer]));
+    }
+  }
+  return out;
+}
+
+Status Sidecar::check_model(const std::filesystem::path& model) const {
+  KVANT_ASSIGN(const std::string fingerprint, model_fingerprint(model));
+  if (fingerprint == facts_.model) return {};
+  return invalid_argument(path_.string() +
+                          " was made for another model: " + in_quotes(facts_.model) + ", and " +
+                          model.string() + " is " + in_quotes(fingerprint));
+}
+
+bool Sidecar::covers(int layer, int num_heads, int dim) const {
+  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return false;
+  const LayerTransforms& of = layers_[static_cast<size_t>(layer)];
+  return of.dim == dim && of.matrices.size() == static_cast<size_t>(num_heads) && !of.bits.empty();
+}
+
+std::shared_ptr<const HeadArtifacts> Sidecar::artifacts(int layer, std::string_view format,
+                                                        int num_heads, int dim) const {
+  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return nullptr;
+  const LayerTransforms& of = layers_[static_cast<size_t>(layer)];
+  const auto bits = of.bits.find(std::string(format));
+  const auto heads = static_cast<size_t>(num_heads);
+  if (bits == of.bits.end() || of.dim != dim || of.matrices.size() != heads ||
+      bits->second.size() != heads)
+    return nullptr;
+  auto out = std::make_shared<HeadArtifacts>();
+  for (size_t h = 0; h < heads; ++h) {
+    std::vector<float>& artifact = out->emplace_back(of.matrices[h]);
+    for (const int b : bits->second[h]) artifact.push_back(static_cast<float>(b));
+  }
+  return out;
+}
+
+}  // namespace kvant

@@ -1,0 +1,61 @@
+// Sidecar: what calibration found about a model, in one safetensors file beside it.
+//
+// Per layer that owns keys, `layers.<l>.k.transform` F32 [heads][2][D][D] (A and A^-T of
+// formats/transform.cc) and `layers.<l>.k.<format>.bits` U8 [heads][D] for every format of that
+// family. The header's metadata says which model it belongs to and how it was made.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "calibrate/transform_fit.h"
+#include "kvant/cache.h"
+
+namespace kvant {
+
+inline constexpr std::string_view kSidecarName = "kvant-cache.safetensors";
+
+struct SidecarFacts {
+  std::string model;    // model_fingerprint()
+  std::string data;     // digest of the documents
+  std::string command;  // that made it
+  int64_t tokens = 0;
+  uint64_t seed = 0;
+};
+
+// Transforms of one layer's heads: the same matrices in every format, other bits.
+struct LayerTransforms {
+  int dim = 0;                                                // 0: the layer has none
+  std::vector<std::vector<float>> matrices;                   // [head][2·D²]
+  std::map<std::string, std::vector<std::vector<int>>> bits;  // format → [head][D]
+};
+
+// The file's bytes.
+std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransforms> layers);
+
+class Sidecar {
+ public:
+  // `path`: the file, or a directory that holds it. corrupt with file and tensor for what isn't
+  // one.
+  static Result<Sidecar> open(const std::filesystem::path& path);
+
+  const SidecarFacts& facts() const { return facts_; }
+  // invalid_argument unless it was made for the model at this path.
+  Status check_model(const std::filesystem::path& model) const;
+  // Whether it has transforms for a layer with so many heads of `dim` channels.
+  bool covers(int layer, int num_heads, int dim) const;
+  // What a layer's heads of `dim` channels take in a format; null where the file has nothing for
+  // them.
+  std::shared_ptr<const HeadArtifacts> artifacts(int layer, std::string_view format, int num_heads,
+                                                 int dim) const;
+
+ private:
+  std::filesystem::path path_;
+  SidecarFacts facts_;
+  std::vector<LayerTransforms> layers_;
+};
+
+}  // namespace kvant
