@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <map>
 
 #include "calibrate/documents.h"
 #include "calibrate/key_statistics.h"
@@ -18,8 +19,8 @@
 namespace kvant::cli {
 namespace {
 
-// More bytes than tokens of a document have.
-constexpr size_t kBytesPerToken = 16;
+// Text of a document, in bytes a token: few languages take more, and what is shorter loses nothing.
+constexpr size_t kBytesPerToken = 8;
 
 // A format that can be calibrated for, and the widths that its sections may have: chosen by
 // measured quality (docs/numerics.md).
@@ -99,35 +100,47 @@ Result<ReadDocuments> read_documents(const Settings& s, const Documents& documen
                   s.data, 2 * kPageTokens));
 }
 
-// The transforms of all layers. One that can't be found is said, and its layer stays without.
-Result<std::vector<LayerTransforms>> fit_layers(const KeyStatistics& statistics,
-                                                std::span<const Target* const> targets,
-                                                ThreadPool& threads,
-                                                std::vector<std::string>& notes) {
-  std::vector<LayerTransforms> out(statistics.layers().size());
-  std::vector<std::string> failures(out.size());
-  threads.run(out.size(), [&](size_t l, int) {
-    const LayerMoments& moments = statistics.layers()[l];
-    LayerTransforms fits{.dim = moments.dim, .matrices = {}, .bits = {}};
+// Layers that a format has no transform for, and why.
+using Failures = std::map<std::string, std::vector<int>>;
+
+void fit_layer(const LayerMoments& moments, std::span<const Target* const> targets,
+               LayerTransforms& fits, std::vector<std::string>& failures) {
+  fits.dim = moments.dim;
+  for (const Target* target : targets) {
+    std::vector<std::vector<float>> matrices;
+    std::vector<std::vector<int>> bits;
     for (const HeadMoments& head : moments.heads) {
-      for (const Target* target : targets) {
-        const auto fit = fit_transform(head, moments.dim, target->options);
-        if (!fit.ok()) {
-          failures[l] = fit.status().message();
-          return;
-        }
-        const auto floats = static_cast<std::ptrdiff_t>(2 * moments.dim * moments.dim);
-        if (target == targets.front())
-          fits.matrices.emplace_back(fit->artifact.begin(), fit->artifact.begin() + floats);
-        fits.bits[std::string(target->format)].push_back(fit->bits);
+      const auto fit = fit_transform(head, moments.dim, target->options);
+      if (!fit.ok()) {
+        failures.push_back(fmt::format("{}: {}", target->format, fit.status().message()));
+        break;
       }
+      const auto floats = static_cast<std::ptrdiff_t>(2 * moments.dim * moments.dim);
+      matrices.emplace_back(fit->artifact.begin(), fit->artifact.begin() + floats);
+      bits.push_back(fit->bits);
     }
-    out[l] = std::move(fits);
-  });
-  for (size_t l = 0; l < failures.size(); ++l) {
-    if (!failures[l].empty())
-      notes.push_back(fmt::format("layer {} has no transform: {}", l, failures[l]));
+    if (bits.size() < moments.heads.size()) continue;
+    fits.matrices = std::move(matrices);  // the same for every format
+    fits.bits[std::string(target->format)] = std::move(bits);
   }
+}
+
+std::vector<LayerTransforms> fit_layers(const KeyStatistics& statistics,
+                                        std::span<const Target* const> targets, ThreadPool& threads,
+                                        std::vector<std::string>& notes) {
+  const size_t count = statistics.layers().size();
+  std::vector<LayerTransforms> out(count);
+  std::vector<std::vector<std::string>> failures(count);
+  threads.run(count, [&](size_t l, int) {
+    if (statistics.layers()[l].dim > 0)
+      fit_layer(statistics.layers()[l], targets, out[l], failures[l]);
+  });
+  Failures reasons;
+  for (size_t l = 0; l < count; ++l) {
+    for (const std::string& reason : failures[l]) reasons[reason].push_back(static_cast<int>(l));
+  }
+  for (const auto& [reason, layers] : reasons)
+    notes.push_back(fmt::format("layers {} have no {}", index_ranges(layers), reason));
   return out;
 }
 
@@ -159,8 +172,7 @@ Status run_calibrate(const Invocation& in) {
   KeyStatistics statistics(open.model->info(), *open.threads);
   KVANT_ASSIGN(const ReadDocuments read, read_documents(s, documents, open, statistics));
   std::vector<std::string> notes;
-  KVANT_ASSIGN(const std::vector<LayerTransforms> layers,
-               fit_layers(statistics, targets, *open.threads, notes));
+  const std::vector<LayerTransforms> layers = fit_layers(statistics, targets, *open.threads, notes);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const SidecarFacts facts{.model = fingerprint,
                            .data = documents.digest,

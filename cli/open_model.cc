@@ -17,7 +17,7 @@ namespace {
 
 // A name that no model could use is refused before a file is opened. Presets mean other formats on
 // other models, so both kinds are tried.
-Status check_format_name(const std::string& name, bool calibrated) {
+Status check_format_name(const std::string& name, const std::vector<std::string>& calibrated) {
   for (bool qk_norm : {false, true}) {
     const Result<FormatPair> pair =
         parse_format_pair(name, ModelTraits{.qk_norm = qk_norm, .calibrated = calibrated});
@@ -28,7 +28,8 @@ Status check_format_name(const std::string& name, bool calibrated) {
         return unsupported(fmt::format("--kv {}: {}; kvant has no option that gives a scale", name,
                                        missing_scale(*format).message()));
       }
-      if (format->needs.artifacts && !calibrated) {
+      if (format->needs.artifacts &&
+          std::find(calibrated.begin(), calibrated.end(), side) == calibrated.end()) {
         return unsupported(fmt::format(
             "--kv {}: {} needs to be calibrated; kvant calibrate writes what --calibration takes",
             name, format->name));
@@ -44,7 +45,7 @@ void note_uncovered(std::span<const LayerShape> shapes, const Settings& settings
                     std::vector<std::string>& notes) {
   std::vector<int> layers;
   for (size_t l = 0; l < shapes.size(); ++l) {
-    if (shapes[l].num_kv_heads > 0 && shapes[l].quantizable && !shapes[l].calibrated)
+    if (shapes[l].num_kv_heads > 0 && shapes[l].quantizable && shapes[l].calibrated.empty())
       layers.push_back(static_cast<int>(l));
   }
   if (settings.calibration.empty() || layers.empty()) return;
@@ -63,7 +64,7 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
   std::vector<LayerShape> shapes = info.layer_shapes;
   for (size_t l = 0; calibration != nullptr && l < shapes.size(); ++l) {
     shapes[l].calibrated =
-        calibration->covers(static_cast<int>(l), shapes[l].num_kv_heads, shapes[l].key_dim);
+        calibration->formats(static_cast<int>(l), shapes[l].num_kv_heads, shapes[l].key_dim);
   }
   const auto resolve = [&](const std::string& base) {
     return resolve_formats(base, layers, shapes, info.traits, settings.strict);
@@ -232,7 +233,8 @@ Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
   }
   const Sidecar* calibration = open.calibration ? &*open.calibration : nullptr;
   for (const std::string& name : plan.formats)
-    KVANT_TRY(check_format_name(name, calibration != nullptr));
+    KVANT_TRY(check_format_name(
+        name, calibration != nullptr ? calibration->all_formats() : std::vector<std::string>()));
   options.accept = [&](const ModelInfo& info) {
     return accept(in, plan, info, calibration, open.caches);
   };

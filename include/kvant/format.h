@@ -87,7 +87,7 @@ struct ModelTraits {
   bool qk_norm = false;  // the model normalises q and k per head (Qwen3, Gemma 3)
   // The format that the checkpoint declares for its cache, of the registry; null: none.
   const FormatInfo* declared = nullptr;
-  bool calibrated = false;  // there are artifacts for the formats that need some
+  std::vector<std::string> calibrated = {};  // formats that there are artifacts for
 };
 
 struct Preset {
@@ -118,7 +118,7 @@ struct LayerShape {
   int window = 0;     // tokens that a sliding layer sees; 0: all
   bool quantizable =
       true;  // false: this layer's stream is kept exact whatever is asked (a latent, for now)
-  bool calibrated = false;  // it has the artifacts that some formats need
+  std::vector<std::string> calibrated = {};  // formats that it has the artifacts for
 };
 
 // Layers of which one side is bf16, for one and the same reason, because it can't take the format

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "files/fingerprint.h"
 #include "files/mapped_file.h"
@@ -175,10 +176,21 @@ Status Sidecar::check_model(const std::filesystem::path& model) const {
                           model.string() + " is " + in_quotes(fingerprint));
 }
 
-bool Sidecar::covers(int layer, int num_heads, int dim) const {
-  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return false;
-  const LayerTransforms& of = layers_[static_cast<size_t>(layer)];
-  return of.dim == dim && of.matrices.size() == static_cast<size_t>(num_heads) && !of.bits.empty();
+std::vector<std::string> Sidecar::formats(int layer, int num_heads, int dim) const {
+  std::vector<std::string> out;
+  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return out;
+  for (const auto& [format, bits] : layers_[static_cast<size_t>(layer)].bits) {
+    if (artifacts(layer, format, num_heads, dim) != nullptr) out.push_back(format);
+  }
+  return out;
+}
+
+std::vector<std::string> Sidecar::all_formats() const {
+  std::set<std::string> names;
+  for (const LayerTransforms& layer : layers_) {
+    for (const auto& [format, bits] : layer.bits) names.insert(format);
+  }
+  return {names.begin(), names.end()};
 }
 
 std::shared_ptr<const HeadArtifacts> Sidecar::artifacts(int layer, std::string_view format,

@@ -45,8 +45,10 @@ class Sidecar {
   const SidecarFacts& facts() const { return facts_; }
   // invalid_argument unless it was made for the model at this path.
   Status check_model(const std::filesystem::path& model) const;
-  // Whether it has transforms for a layer with so many heads of `dim` channels.
-  bool covers(int layer, int num_heads, int dim) const;
+  // Formats that a layer with so many heads of `dim` channels has artifacts for.
+  std::vector<std::string> formats(int layer, int num_heads, int dim) const;
+  // Those of any layer.
+  std::vector<std::string> all_formats() const;
   // What a layer's heads of `dim` channels take in a format; null where the file has nothing for
   // them.
   std::shared_ptr<const HeadArtifacts> artifacts(int layer, std::string_view format, int num_heads,

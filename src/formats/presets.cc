@@ -1,5 +1,6 @@
 // Presets, and the grammar of pairs: `preset`, `format`, or `K/V` where a side is a format or a
 // preset's side.
+#include <algorithm>
 #include <string>
 
 #include "formats/names.h"
@@ -69,7 +70,9 @@ const Expansion* find_preset(std::string_view name) {
 std::string side_of(const Expansion& e, Side side, const ModelTraits& traits) {
   if (e.preset.name == kAuto && traits.declared != nullptr) return traits.declared->name;
   if (side == Side::kValue) return std::string(e.value);
-  if (traits.calibrated && !e.calibrated_key.empty()) return std::string(e.calibrated_key);
+  const auto& calibrated = traits.calibrated;
+  if (std::find(calibrated.begin(), calibrated.end(), e.calibrated_key) != calibrated.end())
+    return std::string(e.calibrated_key);
   return std::string(traits.qk_norm ? e.normed_key : e.key);
 }
 

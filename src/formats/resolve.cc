@@ -135,7 +135,10 @@ Result<std::unique_ptr<Codec>> bind(const std::string& format, Side side, const 
                                     int index) {
   KVANT_ASSIGN(const FormatInfo* info, find_format(format));
   const int dim = side == Side::kKey ? layer.key_dim : layer.value_dim;
-  if (info->needs.artifacts && layer.calibrated) return bind_any(*info, side, dim);
+  const auto& calibrated = layer.calibrated;
+  if (info->needs.artifacts &&
+      std::find(calibrated.begin(), calibrated.end(), format) != calibrated.end())
+    return bind_any(*info, side, dim);
   CodecBinding binding;
   binding.layer = index;
   binding.side = side;

@@ -24,12 +24,13 @@ inline std::string spelled_byte(int byte) {
   return {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
 }
 
-// Contexts of 256 tokens; ids 0 to 255 are bytes, a text begins with <s> (256).
-inline std::string tiny_chat_model() {
-  const std::filesystem::path folder = scratch() / "chat-model";
+// Contexts of 256 tokens; ids 0 to 255 are bytes, a text begins with <s> (256). `family`: of
+// tests/data/models.
+inline std::string tiny_chat_model(const std::string& family = "llama") {
+  const std::filesystem::path folder = scratch() / ("chat-model-" + family);
   if (std::filesystem::exists(folder)) return folder.string();
   std::filesystem::create_directories(folder);
-  for (const auto& file : std::filesystem::directory_iterator(tiny_model("llama")))
+  for (const auto& file : std::filesystem::directory_iterator(tiny_model(family)))
     std::filesystem::copy(file.path(), folder / file.path().filename());
   nlohmann::json vocab;
   for (int b = 0; b < 256; ++b) vocab[spelled_byte(b)] = b;

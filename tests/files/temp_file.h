@@ -36,6 +36,18 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
+// One file in a folder of its own, "file" with an extension.
+class TempFile {
+ public:
+  TempFile(std::string_view bytes, const std::string& extension)
+      : path_(folder_.write("file" + extension, bytes)) {}
+  std::string path() const { return path_.string(); }
+
+ private:
+  TempFolder folder_;
+  std::filesystem::path path_;
+};
+
 class MemoryFile {
  public:
   MemoryFile() : fd_(::memfd_create("kvant-test", 0)) {

@@ -1,0 +1,160 @@
+// kvant calibrate as a user types it, and what the other commands make of its file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tiny_chat_model.h"
+
+namespace kvant::cli {
+namespace {
+
+using testing::HasSubstr;
+using Words = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+std::string write_file(const std::string& name, const std::string& bytes) {
+  std::ofstream(scratch() / name, std::ios::binary) << bytes;
+  return (scratch() / name).string();
+}
+
+// Documents of 200 letters.
+std::string some_text() {
+  std::string out;
+  for (int line = 0; line < 20; ++line) {
+    for (int i = 0; i < 200; ++i) out += static_cast<char>('a' + (i * (line + 3) + i / 7) % 26);
+    out += "\n";
+  }
+  return out;
+}
+std::string text_file() {
+  static const std::string path = write_file("calibration.txt", some_text());
+  return path;
+}
+
+// Heads of 32 channels: two sections.
+std::string wide_model() { return tiny_chat_model("qwen3"); }
+
+std::string out_folder(const std::string& name) {
+  fs::create_directories(scratch() / name);
+  return (scratch() / name).string();
+}
+
+ProgramRun calibrate(const std::string& model, Words words) {
+  words.insert(words.begin(), {"calibrate", model, "--max-length", "200"});
+  return run_program(words);
+}
+
+ProgramRun perplexity(Words words) {
+  const std::string text = write_file("test.txt", some_text().substr(1000));
+  words.insert(words.begin(),
+               {"perplexity", wide_model(), "--text", text, "--context", "250", "--json"});
+  return run_program(words);
+}
+
+TEST(Calibrate, MakesAFileThatPresetsUse) {
+  const std::string out = out_folder("calibrated");
+  const ProgramRun run =
+      calibrate(wide_model(), {"--data", text_file(), "--samples", "8", "--out", out, "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.json()["notes"], nlohmann::json::array());
+  EXPECT_EQ(run.json()["path"], out + "/kvant-cache.safetensors");
+  EXPECT_EQ(run.json()["documents"], 3);
+  EXPECT_GT(run.json()["tokens"], 500);
+
+  const ProgramRun plain = perplexity({"--kv", "int4"});
+  for (const std::string& path : {out, out + "/kvant-cache.safetensors"}) {
+    const ProgramRun used = perplexity({"--kv", "int4", "--calibration", path});
+    ASSERT_EQ(used.exit_code, 0) << used.err;
+    EXPECT_EQ(used.json()["effective"][0], "tc4/int4_token_z_lsq_rot");
+    EXPECT_EQ(used.json()["calibration"]["data"], run.json()["data"]);
+    EXPECT_NE(used.json()["digest"], plain.json()["digest"]);
+    EXPECT_LE(used.json()["cache_bytes"], plain.json()["cache_bytes"]) << "no factors per token";
+    EXPECT_THAT(used.err, HasSubstr("learned"));
+  }
+  for (const char* kv : {"tc3/bf16", "tc2/int2_token", "int2", "int3"})
+    EXPECT_EQ(perplexity({"--kv", kv, "--calibration", out}).exit_code, 0) << kv;
+}
+
+// K2: a seed, whatever the threads and chunks, gives the same file.
+TEST(Calibrate, TheSameTextGivesTheSameBytes) {
+  std::string first;
+  for (const Words& words : {Words{"--threads", "1"}, {"--threads", "2", "--chunk", "64"}, {}}) {
+    const std::string out = out_folder("again");
+    Words all = {"--data", text_file(), "--samples", "6", "--seed", "5", "--out", out};
+    all.insert(all.end(), words.begin(), words.end());
+    ASSERT_EQ(calibrate(wide_model(), all).exit_code, 0);
+    const std::string bytes = slurp(fs::path(out) / "kvant-cache.safetensors");
+    if (first.empty()) first = bytes;
+    EXPECT_EQ(bytes, first);
+  }
+  const std::string out = out_folder("other");
+  ASSERT_EQ(calibrate(wide_model(),
+                      {"--data", text_file(), "--samples", "6", "--seed", "6", "--out", out})
+                .exit_code,
+            0);
+  EXPECT_NE(slurp(fs::path(out) / "kvant-cache.safetensors"), first);
+}
+
+TEST(Calibrate, ReadsChatsThroughTheModelsTemplate) {
+  std::string lines;
+  for (int i = 0; i < 4; ++i) {
+    lines += nlohmann::json{{"messages",
+                             {{{"role", "user"}, {"content", some_text().substr(0, 90)}},
+                              {{"role", "assistant"}, {"content", some_text().substr(300, 90)}}}}}
+                 .dump() +
+             "\n";
+  }
+  lines += nlohmann::json{{"text", "short"}}.dump() + "\n";
+  const std::string file = write_file("chats.jsonl", lines + "nonsense\n");
+  const std::string out = out_folder("chats");
+  const ProgramRun strict = calibrate(wide_model(), {"--data", file, "--out", out});
+  EXPECT_EQ(strict.exit_code, 2);
+  EXPECT_THAT(strict.err, HasSubstr("chats.jsonl: line 6"));
+  const ProgramRun run =
+      calibrate(wide_model(), {"--data", file, "--out", out, "--skip-bad", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.json()["skipped_lines"], 1);
+  EXPECT_EQ(run.json()["too_short"], 1);
+  EXPECT_EQ(run.json()["documents"], 5);
+}
+
+TEST(Calibrate, WhatCantBeIsOneSentence) {
+  const std::string out = out_folder("refused");
+  const auto said = [&](Words words) {
+    words.insert(words.end(), {"--out", out});
+    const ProgramRun run = calibrate(wide_model(), words);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_EQ(run.err_lines(), 1u) << run.err;
+    EXPECT_FALSE(fs::exists(fs::path(out) / "kvant-cache.safetensors"));
+    return run.err;
+  };
+  EXPECT_THAT(said({}), HasSubstr("--data"));
+  EXPECT_THAT(said({"--data", "/nowhere.txt"}), HasSubstr("/nowhere.txt"));
+  EXPECT_THAT(said({"--data", write_file("empty.txt", "")}), HasSubstr("holds no document"));
+  EXPECT_THAT(said({"--data", text_file(), "--for", "int4"}), HasSubstr("--for int4"));
+  EXPECT_THAT(said({"--data", text_file(), "--samples", "0"}), HasSubstr("--samples 0"));
+}
+
+TEST(Calibrate, DocumentsShorterThanTwoPagesAreRefused) {
+  const ProgramRun run = calibrate(
+      wide_model(),
+      {"--data", write_file("short.txt", "A few words.\n"), "--out", out_folder("short")});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("no document has 128 tokens"));
+}
+
+TEST(Calibrate, AFileOfAnotherModelIsRefused) {
+  const std::string out = out_folder("mine");
+  ASSERT_EQ(calibrate(wide_model(), {"--data", text_file(), "--out", out}).exit_code, 0);
+  const ProgramRun run = run_program({"perplexity", tiny_model("llama"), "--ids-file",
+                                      write_file("ids.txt", "1 2 3 4 5 6 7 8"), "--context", "8",
+                                      "--kv", "int4", "--calibration", out});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("was made for another model"));
+  EXPECT_THAT(perplexity({"--kv", "tc4/bf16"}).err, HasSubstr("needs to be calibrated"));
+  EXPECT_EQ(perplexity({"--kv", "int4", "--calibration", "/nowhere"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace kvant::cli
