@@ -87,8 +87,8 @@ std::span<const Command> all_commands() {
        "presets int4, int3 and int2 then use it. The text needn't be like what the model will "
        "read; "
        "a mixture of prose, code, languages and chat is safest.",
-       "kvant calibrate model.gguf --data novels.txt,chat.jsonl --samples 64\n"
-       "kvant compare model.gguf --calibration kvant-cache.safetensors --kv bf16,int4,int3,int2",
+       "kvant calibrate model.gguf --data novels.txt,chat.jsonl --samples 64 --out .\n"
+       "kvant compare model.gguf --calibration . --kv bf16,int4,int3,int2",
        {G::kCalibrate, G::kMeasure, G::kModel, G::kThreads, G::kJson},
        run_calibrate},
       {"generate",

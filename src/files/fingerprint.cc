@@ -36,7 +36,8 @@ Result<std::vector<std::filesystem::path>> weight_files(const std::filesystem::p
   if (!std::filesystem::is_directory(path, error)) return std::vector{path};
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    const bool is_ours = entry.path().filename().string().starts_with("kvant-");
+    if (entry.path().extension() == ".safetensors" && !is_ours) files.push_back(entry.path());
   }
   if (error) return io_error(path.string() + " can't be listed: " + error.message());
   std::sort(files.begin(), files.end());

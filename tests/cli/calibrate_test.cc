@@ -76,6 +76,21 @@ TEST(Calibrate, MakesAFileThatPresetsUse) {
     EXPECT_EQ(perplexity({"--kv", kv, "--calibration", out}).exit_code, 0) << kv;
 }
 
+// Beside a directory's own files, which stay what they are.
+TEST(Calibrate, TheFileMayLieBesideTheModel) {
+  const fs::path folder = scratch() / "with-sidecar";
+  fs::copy(wide_model(), folder);
+  const std::string model = folder.string();
+  ASSERT_EQ(calibrate(model, {"--data", text_file()}).exit_code, 0);
+  ASSERT_EQ(calibrate(model, {"--data", text_file()}).exit_code, 0) << "again";
+  const ProgramRun run = run_program(
+      {"generate", model, "-p", "x", "-n", "2", "--kv", "int4", "--calibration", model});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const ProgramRun plan = run_program({"plan", model, "--json", "--tokens", "64"});
+  EXPECT_EQ(plan.json()["weight_bytes"],
+            run_program({"plan", wide_model(), "--json", "--tokens", "64"}).json()["weight_bytes"]);
+}
+
 // K2: a seed, whatever the threads and chunks, gives the same file.
 TEST(Calibrate, TheSameTextGivesTheSameBytes) {
   std::string first;

@@ -231,6 +231,9 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
   const std::filesystem::path folder = scratch() / "examples";
   std::filesystem::create_directories(folder / "data");
   std::ofstream(folder / "data/wikitext2-test.txt") << std::string(8000, 'k');
+  std::ofstream(folder / "chat.jsonl") << nlohmann::json{{"text", std::string(200, 'c')}};
+  for (const char* file : {"data/alice.txt", "novels.txt"})
+    std::ofstream(folder / file) << std::string(400, 'n');
   for (const char* file : {"question.txt", "notes.txt"}) std::ofstream(folder / file) << "Why?";
   const std::string model = quoted(tiny_chat_model());
   const std::pair<std::string, std::string> replacements[] = {
@@ -247,8 +250,9 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
       lines_after("build/kvant ", slurp(KVANT_TEST_DATA "/../../README.md"));
   EXPECT_GE(examples.size(), 4u);
   std::filesystem::copy(KVANT_TEST_DATA "/configs/llama-3.1-8b.json", folder / "config.json");
-  for (const char* command : {"plan", "compare", "perplexity", "bench", "generate", "chat",
-                              "logits", "inspect", "formats", "tokenize", "detokenize", "doctor"}) {
+  for (const char* command :
+       {"plan", "calibrate", "compare", "perplexity", "bench", "generate", "chat", "logits",
+        "inspect", "formats", "tokenize", "detokenize", "doctor"}) {
     const std::vector<std::string> shown =
         lines_after("  kvant ", run_program({command, "--help"}).out);
     EXPECT_FALSE(shown.empty()) << command;
