@@ -103,7 +103,7 @@ stage "set-up" "tools/setup.sh dev && tools/setup.sh models"
 stage "layers" "tools/check_layers.py"
 stage "format" "git ls-files '*.h' '*.cc' | xargs clang-format --dry-run --Werror"
 build release
-stage "docs/models.md" "tools/make_models_doc.py --check"
+stage "models.md" "tools/make_models_doc.py --check"
 run_ctest release
 build asan-ubsan --target tests_fast
 run_ctest asan-ubsan -L fast
