@@ -78,8 +78,8 @@ TEST(Plan, HelpShowsEveryOptionAndAnExample) {
 TEST(Plan, AConfigADirectoryAGgufAndStandardInputGiveTheSameNumbers) {
   const std::string folder = tiny_model("gemma3");
   const json expected = plan_json(folder, {})["rows"];
-  for (json& row : plan_json(folder + "/model.gguf", {})["rows"])
-    EXPECT_THAT(expected, ::testing::Contains(row));
+  const json gguf = plan_json(folder + "/model.gguf", {});
+  for (const json& row : gguf["rows"]) EXPECT_THAT(expected, ::testing::Contains(row));
   EXPECT_EQ(plan_json(folder + "/config.json", {})["rows"], expected);
   EXPECT_EQ(plan_json("-", {}, slurp(folder + "/config.json"))["rows"], expected);
 }
