@@ -25,7 +25,7 @@ Json layer_json(const PlanReport& report, size_t index) {
                {"v_dim", main.v_dim},
                {"window", main.window},
                {"bytes_per_token", layer_bytes_per_token(report, static_cast<int>(index))},
-               {"fixed_bytes", state_bytes(layer)}};
+               {"fixed_bytes", layer.state.bytes()}};
   if (layer.shares >= 0) json["shares"] = layer.shares;
   if (layer.streams.size() > 1) {
     json["streams"] = Json::array();

@@ -22,11 +22,6 @@ std::string layer_parts(const ModelLayer& layer) {
   return parts + (layer.state.is_empty() ? "" : " + state");
 }
 
-uint64_t state_bytes(const ModelLayer& layer) {
-  return static_cast<uint64_t>(layer.state.recurrent_elements * layer.state.recurrent_bytes +
-                               layer.state.conv_elements * layer.state.conv_bytes);
-}
-
 double layer_bytes_per_token(const PlanReport& report, int layer) {
   double bytes = 0;
   for (const PlannedGroup& group : report.planner.groups()) {
@@ -44,7 +39,8 @@ std::string plan_layers_text(const PlanReport& report) {
     std::string label = fmt::format("{}", l);
     if (layer.shares >= 0) label += fmt::format(" reads {}", layer.shares);
     const double bytes = layer_bytes_per_token(report, static_cast<int>(l));
-    const std::string state = layer.state.is_empty() ? "-" : bytes_text(report, state_bytes(layer));
+    const std::string state =
+        layer.state.is_empty() ? "-" : bytes_text(report, layer.state.bytes());
     if (layer.streams.empty() || layer.shares >= 0) {
       table.add_row({{label}, {layer_kind(layer)}, {"-"}, {"-"}, {"-"}, {"-"}, {"-"}, {state}});
       continue;

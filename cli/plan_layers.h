@@ -11,7 +11,6 @@ namespace kvant::cli {
 std::string layer_kind(const ModelLayer& layer);
 // All that it keeps: "sliding + compressed + state".
 std::string layer_parts(const ModelLayer& layer);
-uint64_t state_bytes(const ModelLayer& layer);
 // Of one layer, in the report's first format: the shares of its groups.
 double layer_bytes_per_token(const PlanReport& report, int layer);
 

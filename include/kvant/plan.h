@@ -64,6 +64,9 @@ struct ConstantState {
   int heads = 0;  // that tensor parallelism may split; 0: every rank holds all of it
   int recurrent_bytes = 4, conv_bytes = 2;  // of an element
   bool is_empty() const { return recurrent_elements == 0 && conv_elements == 0; }
+  uint64_t bytes() const {
+    return static_cast<uint64_t>(recurrent_elements * recurrent_bytes + conv_elements * conv_bytes);
+  }
   bool operator==(const ConstantState&) const = default;
 };
 
@@ -219,10 +222,6 @@ struct GroupPages {
 struct StateGroup {
   ConstantState state;
   std::vector<int> layers;
-  uint64_t layer_bytes() const {
-    return static_cast<uint64_t>(state.recurrent_elements * state.recurrent_bytes +
-                                 state.conv_elements * state.conv_bytes);
-  }
 };
 
 // Bits per element: means over K, over V and over both, weighted by what a token adds.

@@ -1,13 +1,11 @@
 #include "calibrate/documents.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
 #include "base/rng.h"
+#include "files/digest.h"
 #include "files/json.h"
 
 namespace kvant {
@@ -141,23 +139,16 @@ Status read_text(std::istream& in, const std::string& path, const DocumentReques
 }
 
 std::string digest_of(const std::vector<Document>& documents) {
-  XXH3_state_t* state = XXH3_createState();
-  XXH3_128bits_reset(state);
+  Digest digest;
   const auto add = [&](const std::string& text) {
-    const uint64_t size = text.size();
-    XXH3_128bits_update(state, &size, sizeof size);
-    XXH3_128bits_update(state, text.data(), text.size());
+    digest.add(uint64_t{text.size()});
+    digest.add(text);
   };
   for (const Document& document : documents) {
     add(document.text);
     for (const ChatMessage& message : document.messages) add(message.role), add(message.content);
   }
-  const XXH128_hash_t hash = XXH3_128bits_digest(state);
-  XXH3_freeState(state);
-  char out[33];
-  std::snprintf(out, sizeof out, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return out;
+  return digest.hex();
 }
 
 }  // namespace

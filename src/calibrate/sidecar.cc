@@ -176,11 +176,19 @@ Status Sidecar::check_model(const std::filesystem::path& model) const {
                           model.string() + " is " + in_quotes(fingerprint));
 }
 
+const LayerTransforms* Sidecar::transforms(int layer, int num_heads, int dim) const {
+  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return nullptr;
+  const LayerTransforms& of = layers_[static_cast<size_t>(layer)];
+  const bool fits = of.dim == dim && of.matrices.size() == static_cast<size_t>(num_heads);
+  return fits ? &of : nullptr;
+}
+
 std::vector<std::string> Sidecar::formats(int layer, int num_heads, int dim) const {
   std::vector<std::string> out;
-  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return out;
-  for (const auto& [format, bits] : layers_[static_cast<size_t>(layer)].bits) {
-    if (artifacts(layer, format, num_heads, dim) != nullptr) out.push_back(format);
+  const LayerTransforms* of = transforms(layer, num_heads, dim);
+  if (of == nullptr) return out;
+  for (const auto& [format, bits] : of->bits) {
+    if (bits.size() == of->matrices.size()) out.push_back(format);
   }
   return out;
 }
@@ -195,16 +203,13 @@ std::vector<std::string> Sidecar::all_formats() const {
 
 std::shared_ptr<const HeadArtifacts> Sidecar::artifacts(int layer, std::string_view format,
                                                         int num_heads, int dim) const {
-  if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return nullptr;
-  const LayerTransforms& of = layers_[static_cast<size_t>(layer)];
-  const auto bits = of.bits.find(std::string(format));
-  const auto heads = static_cast<size_t>(num_heads);
-  if (bits == of.bits.end() || of.dim != dim || of.matrices.size() != heads ||
-      bits->second.size() != heads)
-    return nullptr;
+  const LayerTransforms* of = transforms(layer, num_heads, dim);
+  if (of == nullptr) return nullptr;
+  const auto bits = of->bits.find(std::string(format));
+  if (bits == of->bits.end() || bits->second.size() != of->matrices.size()) return nullptr;
   auto out = std::make_shared<HeadArtifacts>();
-  for (size_t h = 0; h < heads; ++h) {
-    std::vector<float>& artifact = out->emplace_back(of.matrices[h]);
+  for (size_t h = 0; h < of->matrices.size(); ++h) {
+    std::vector<float>& artifact = out->emplace_back(of->matrices[h]);
     for (const int b : bits->second[h]) artifact.push_back(static_cast<float>(b));
   }
   return out;

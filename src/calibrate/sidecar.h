@@ -55,6 +55,9 @@ class Sidecar {
                                                  int dim) const;
 
  private:
+  // The layer's transforms, if they are of such heads; else null.
+  const LayerTransforms* transforms(int layer, int num_heads, int dim) const;
+
   std::filesystem::path path_;
   SidecarFacts facts_;
   std::vector<LayerTransforms> layers_;

@@ -236,9 +236,9 @@ Result<Rope> read_hf_rope(const JsonObject& config, DecoderSpec& spec, int head_
   return rope;
 }
 
-Status read_hf_sliding_decoder(const JsonObject& config, DecoderSpec& spec) {
+Status read_hf_sliding_decoder(const JsonObject& config, int absent, DecoderSpec& spec) {
   KVANT_TRY(read_hf_common(config, spec));
-  KVANT_ASSIGN(const int window, read_hf_window(config, 0));
+  KVANT_ASSIGN(const int window, read_hf_window(config, absent));
   for (LayerSpec& layer : spec.layers) layer.window = window;
   KVANT_ASSIGN(Rope rope, read_hf_rope(config, spec, spec.layers[0].key_dim));
   spec.ropes.push_back(std::move(rope));

@@ -31,8 +31,8 @@ Result<Rope> read_hf_rope(const JsonObject& config, DecoderSpec& spec, int head_
                           std::string_view layer_type = "");
 
 // A decoder whose layers are all alike, on one rope: the common part, sliding_window on every layer
-// (none where it is off or absent), rope 0.
-Status read_hf_sliding_decoder(const JsonObject& config, DecoderSpec& spec);
+// (none where it is off, `absent` where the field isn't there), rope 0.
+Status read_hf_sliding_decoder(const JsonObject& config, int absent, DecoderSpec& spec);
 
 // sliding_window as a number of tokens; 0 if it is null, 0, −1 or switched off by
 // use_sliding_window, `absent` if the field isn't there.

@@ -11,10 +11,7 @@ namespace {
 constexpr int kDefaultWindow = 4096;  // of Transformers' MistralConfig; null means none
 
 Status read_hf(const JsonObject& config, DecoderSpec& spec) {
-  KVANT_TRY(read_hf_sliding_decoder(config, spec));
-  KVANT_ASSIGN(const int window, read_hf_window(config, kDefaultWindow));
-  for (LayerSpec& layer : spec.layers) layer.window = window;
-  return {};
+  return read_hf_sliding_decoder(config, kDefaultWindow, spec);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 1> kTypes = {"mixtral"};
 
 Status read_hf(const JsonObject& config, DecoderSpec& spec) {
-  KVANT_TRY(read_hf_sliding_decoder(config, spec));
+  KVANT_TRY(read_hf_sliding_decoder(config, /*absent=*/0, spec));
   for (LayerSpec& layer : spec.layers) layer.feed_forward = FeedForwardKind::kExperts;
   KVANT_ASSIGN(spec.experts.num_experts, read_int(config, "num_local_experts", 1, kMaxExperts));
   KVANT_ASSIGN(spec.experts.top_k,

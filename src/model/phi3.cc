@@ -20,7 +20,7 @@ void set_fused(DecoderSpec& spec) {
 
 Status read_hf(const JsonObject& config, DecoderSpec& spec) {
   set_fused(spec);
-  return read_hf_sliding_decoder(config, spec);
+  return read_hf_sliding_decoder(config, /*absent=*/0, spec);
 }
 
 Status read_gguf(const GgufFile& file, DecoderSpec& spec) {

@@ -248,7 +248,7 @@ Result<CacheBytes> CachePlanner::bytes(const SequenceSet& set) const {
 
 uint64_t CachePlanner::state_bytes() const {
   uint64_t bytes = 0;
-  for (const StateGroup& group : states_) bytes += group.layers.size() * group.layer_bytes();
+  for (const StateGroup& group : states_) bytes += group.layers.size() * group.state.bytes();
   return bytes;
 }
 

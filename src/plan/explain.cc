@@ -211,7 +211,7 @@ std::string explain_state(const CachePlanner& planner, const SequenceSet& set, i
       parts.push_back(fmt::format("{} × {}", state.recurrent_elements, state.recurrent_bytes));
     if (state.conv_elements > 0)
       parts.push_back(fmt::format("{} × {}", state.conv_elements, state.conv_bytes));
-    const uint64_t bytes = group.layers.size() * group.layer_bytes();
+    const uint64_t bytes = group.layers.size() * state.bytes();
     out += fmt::format(
         "  {}: constant state of {} bytes a sequence\n", layers_text(group.layers, first_layer),
         equation(

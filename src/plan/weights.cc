@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kvant/plan.h"
+#include "plan/explain.h"
 
 namespace kvant {
 namespace {
@@ -31,14 +32,6 @@ Result<double> bits_of(std::string_view type) {
   return invalid_argument("--weights-dtype " + std::string(type) + ": wanted one of " + names);
 }
 
-// "8", "4.25".
-std::string number(double value) {
-  std::string text = std::to_string(value);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text;
-}
-
 uint64_t bytes_at(int64_t parameters, double bits) {
   return static_cast<uint64_t>(std::llround(static_cast<double>(parameters) * bits / 8));
 }
@@ -50,10 +43,11 @@ EndWeights ends_at(const ParameterParts& parts, double bits) {
 }
 
 WeightEstimate uniform(const ParameterParts& parts, int64_t parameters, double bits) {
-  return {.bytes = bytes_at(parameters, bits),
-          .ends = ends_at(parts, bits),
-          .calculation = std::to_string(parameters) + " parameters × " + number(bits) + " / 8",
-          .notes = {}};
+  return {
+      .bytes = bytes_at(parameters, bits),
+      .ends = ends_at(parts, bits),
+      .calculation = std::to_string(parameters) + " parameters × " + exact_number(bits) + " / 8",
+      .notes = {}};
 }
 
 // What a method leaves in bf16: all but the experts, or embeddings and output.
@@ -79,7 +73,7 @@ WeightEstimate as_declared(const ModelShape& shape, const ParameterParts& parts,
   if (kept > 0) {
     out.bytes += bytes_at(kept, kExact);
     out.calculation = "(" + std::to_string(parameters - kept) + " parameters × " +
-                      number(declared.bits) + " + " + std::to_string(kept) +
+                      exact_number(declared.bits) + " + " + std::to_string(kept) +
                       " of the rest × 16) / 8";
   }
   const std::string rest = kept == 0               ? ""
