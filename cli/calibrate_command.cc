@@ -26,7 +26,7 @@ constexpr size_t kBytesPerToken = 8;
 // measured quality (docs/numerics.md).
 struct Target {
   std::string_view format;
-  TransformOptions options;
+  BitOptions options;
 };
 std::span<const Target> all_targets() {
   static const Target kTargets[] = {{"tc4", {.mean_bits = 4, .widths = {2, 3, 4, 5, 6, 8}}},
@@ -106,23 +106,30 @@ using Failures = std::map<std::string, std::vector<int>>;
 void fit_layer(const LayerMoments& moments, std::span<const Target* const> targets,
                LayerTransforms& fits, std::vector<std::string>& failures) {
   fits.dim = moments.dim;
-  for (const Target* target : targets) {
-    std::vector<std::vector<float>> matrices;
-    std::vector<std::vector<int>> bits;
-    for (const HeadMoments& head : moments.heads) {
-      const auto fit = fit_transform(head, moments.dim, target->options);
-      if (!fit.ok()) {
+  std::vector<HeadTransform> heads;
+  for (const HeadMoments& head : moments.heads) {
+    Result<HeadTransform> fit = fit_transform(head, moments.dim);
+    if (!fit.ok()) {
+      for (const Target* target : targets)
         failures.push_back(fmt::format("{}: {}", target->format, fit.status().message()));
-        break;
-      }
-      const auto floats = static_cast<std::ptrdiff_t>(2 * moments.dim * moments.dim);
-      matrices.emplace_back(fit->artifact.begin(), fit->artifact.begin() + floats);
-      bits.push_back(fit->bits);
+      return;
     }
-    if (bits.size() < moments.heads.size()) continue;
-    fits.matrices = std::move(matrices);  // the same for every format
+    heads.push_back(*std::move(fit));
+  }
+  for (const Target* target : targets) {
+    std::vector<std::vector<int>> bits;
+    for (const HeadTransform& head : heads)
+      bits.push_back(allocate_bits(head.variances, target->options));
+    if (bits.front().empty()) {  // a question of the width, alike in all heads
+      failures.push_back(
+          fmt::format("{}: no widths of sections give {} bits on average to {} channels",
+                      target->format, target->options.mean_bits, moments.dim));
+      continue;
+    }
     fits.bits[std::string(target->format)] = std::move(bits);
   }
+  if (fits.bits.empty()) return;
+  for (HeadTransform& head : heads) fits.matrices.push_back(std::move(head.matrices));
 }
 
 std::vector<LayerTransforms> fit_layers(const KeyStatistics& statistics,

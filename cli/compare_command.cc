@@ -126,23 +126,6 @@ Json row_json(const Row& row, const Settings& settings) {
   return out;
 }
 
-std::string rows_csv(std::span<const Row> rows, const Settings& settings) {
-  std::string out;
-  for (const Row& row : rows) {
-    const Json json = row_json(row, settings);
-    std::vector<std::string> names, fields;
-    for (const auto& [key, value] : json.items()) {
-      if (value.is_array()) continue;  // the layers' formats are in the JSON
-      names.push_back(key);
-      fields.push_back(
-          value.is_null() ? "" : (value.is_string() ? value.get<std::string>() : value.dump()));
-    }
-    if (out.empty()) out += csv_line(names);
-    out += csv_line(fields);
-  }
-  return out;
-}
-
 Color kld_color(double value, double limit) {
   if (value <= limit / 10) return Color::kGreen;
   return value <= limit ? Color::kPlain : (value <= 10 * limit ? Color::kYellow : Color::kRed);
@@ -327,7 +310,11 @@ Status run_compare(const Invocation& in) {
                       {"top1", in.settings.min_top1}};
     KVANT_TRY(write_json(in.settings.json, json));
   }
-  if (!in.settings.csv.empty()) KVANT_TRY(write_text(in.settings.csv, rows_csv(rows, in.settings)));
+  if (!in.settings.csv.empty()) {
+    std::vector<Json> lines;
+    for (const Row& row : rows) lines.push_back(row_json(row, in.settings));
+    KVANT_TRY(write_text(in.settings.csv, csv_table(lines)));
+  }
   return {};
 }
 

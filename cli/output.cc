@@ -98,4 +98,20 @@ std::string csv_line(std::span<const std::string> fields) {
   return line + "\n";
 }
 
+std::string csv_table(std::span<const Json> rows) {
+  std::string out;
+  for (const Json& row : rows) {
+    std::vector<std::string> names, fields;
+    for (const auto& [key, value] : row.items()) {
+      if (value.is_array()) continue;
+      names.push_back(key);
+      fields.push_back(
+          value.is_null() ? "" : (value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+    if (out.empty()) out += csv_line(names);
+    out += csv_line(fields);
+  }
+  return out;
+}
+
 }  // namespace kvant::cli

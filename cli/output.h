@@ -40,6 +40,8 @@ inline Json optional_json(std::optional<double> x) { return x ? Json(*x) : Json(
 
 // One line of CSV; fields are quoted where they need it.
 std::string csv_line(std::span<const std::string> fields);
+// Objects with the same members as CSV, below a line of their names. Lists have no place in it.
+std::string csv_table(std::span<const Json> rows);
 
 // True if `path` ("" for: not asked for) takes the standard output, so that nothing else may go
 // there.

@@ -100,18 +100,6 @@ Json plan_json(const PlanReport& report) {
 }
 
 std::string plan_csv(const PlanReport& report) {
-  std::string out;
-  const auto add = [&](Json json) {
-    std::vector<std::string> names, fields;
-    for (const auto& [key, value] : json.items()) {
-      names.push_back(key);
-      fields.push_back(value.is_null()     ? ""
-                       : value.is_string() ? value.get<std::string>()
-                                           : value.dump());
-    }
-    if (out.empty()) out += csv_line(names);
-    out += csv_line(fields);
-  };
   const auto with_gain = [&](const PlanRow& row, const char* which, const WorkloadRow* load) {
     Json json = row_json(row, report.request);
     json["row"] = which;
@@ -121,12 +109,13 @@ std::string plan_csv(const PlanReport& report) {
     json["exact_gain"] = load == nullptr ? Json() : optional_json(load->exact_gain);
     return json;
   };
-  for (const PlanRow& row : report.plan.rows) add(with_gain(row, "tokens", nullptr));
+  std::vector<Json> lines;
+  for (const PlanRow& row : report.plan.rows) lines.push_back(with_gain(row, "tokens", nullptr));
   for (const WorkloadRow& load : report.plan.workload) {
-    add(with_gain(load.average, "average", &load));
-    add(with_gain(load.p95, "p95", &load));
+    lines.push_back(with_gain(load.average, "average", &load));
+    lines.push_back(with_gain(load.p95, "p95", &load));
   }
-  return out;
+  return csv_table(lines);
 }
 
 }  // namespace kvant::cli

@@ -223,9 +223,8 @@ std::string workload_table(const PlanReport& report, bool colored) {
   const Workload& load = *report.request.workload;
   std::string out = wrapped(fmt::format(
       "{} at once, of {} tokens on average ({} + {}) and {} at the 95th percentile ({} + {})",
-      counted(load.concurrency, "request"), load.prompt.average + load.output.average,
-      load.prompt.average, load.output.average, load.prompt.p95 + load.output.p95, load.prompt.p95,
-      load.output.p95));
+      counted(load.concurrency, "request"), load.total().average, load.prompt.average,
+      load.output.average, load.total().p95, load.prompt.p95, load.output.p95));
   out += table.render(colored);
   if (!memory) return out;
   const std::string legend = wrapped(

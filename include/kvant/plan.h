@@ -308,6 +308,9 @@ struct LengthSpread {
 struct Workload {
   LengthSpread prompt, output;
   int64_t concurrency = 1;  // requests at once, each of `beams` sequences
+  LengthSpread total() const {
+    return {.average = prompt.average + output.average, .p95 = prompt.p95 + output.p95};
+  }
 };
 
 struct PlanRequest {

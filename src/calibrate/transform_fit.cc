@@ -47,7 +47,7 @@ void fix_signs(Matrix& vectors) {
 
 }  // namespace
 
-std::vector<int> allocate_bits(std::span<const double> variances, const TransformOptions& options) {
+std::vector<int> allocate_bits(std::span<const double> variances, const BitOptions& options) {
   const size_t sections = variances.size() / kSection;
   const size_t budget = sections * static_cast<size_t>(options.mean_bits);
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -87,8 +87,7 @@ std::vector<int> allocate_bits(std::span<const double> variances, const Transfor
   return bits;
 }
 
-Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim,
-                                    const TransformOptions& options) {
+Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim, double lambda) {
   if (moments.num_keys == 0 || moments.num_queries == 0)
     return unsupported("no whole page after the first was seen");
   const Matrix keys = mean_of(moments.key, moments.num_keys, dim);
@@ -96,7 +95,7 @@ Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim,
   if (!(keys.trace() > 0)) return unsupported("the keys of every page are all alike");
   if (!(queries.trace() > 0)) return unsupported("the queries are all zero");
   queries /= queries.trace() / dim;
-  queries += options.lambda * Matrix::Identity(dim, dim);
+  queries += lambda * Matrix::Identity(dim, dim);
 
   const Matrix root = function_of(queries, [](double x) { return std::sqrt(x); });
   const Matrix inverse_root = function_of(queries, [](double x) { return 1 / std::sqrt(x); });
@@ -107,18 +106,12 @@ Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim,
   HeadTransform fit;
   for (int i = 0; i < dim; ++i)
     fit.variances.push_back(std::max(solver.eigenvalues()[dim - 1 - i], 0.0));
-  fit.bits = allocate_bits(fit.variances, options);
-  if (fit.bits.empty()) {
-    return unsupported("no widths of sections give " + std::to_string(options.mean_bits) +
-                       " bits on average to " + std::to_string(dim) + " channels");
-  }
   const Matrix encode = basis.transpose() * root, query = basis.transpose() * inverse_root;
   for (const Matrix* matrix : {&encode, &query}) {
     for (int i = 0; i < dim; ++i) {
-      for (int j = 0; j < dim; ++j) fit.artifact.push_back(static_cast<float>((*matrix)(i, j)));
+      for (int j = 0; j < dim; ++j) fit.matrices.push_back(static_cast<float>((*matrix)(i, j)));
     }
   }
-  for (const int b : fit.bits) fit.artifact.push_back(static_cast<float>(b));
   return fit;
 }
 

@@ -15,24 +15,22 @@
 
 namespace kvant {
 
-struct TransformOptions {
-  int mean_bits = 4;
-  std::vector<int> widths = {2, 3, 4, 5, 6, 8};  // of a section, rising
-  double lambda = 0.1;
-};
-
+// The basis of a head's keys, the same for every number of bits.
 struct HeadTransform {
-  std::vector<float> artifact;    // as format tc<B> reads it (formats/transform.cc)
+  std::vector<float> matrices;    // A and A^-T, as format tc<B> reads them (formats/transform.cc)
   std::vector<double> variances;  // Λ, falling
-  std::vector<int> bits;          // of the same channels
 };
 
 // unsupported where the statistics don't tell a basis: no pages, or no variance at all.
-Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim,
-                                    const TransformOptions& options);
+Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim, double lambda = 0.1);
+
+struct BitOptions {
+  int mean_bits = 4;
+  std::vector<int> widths = {2, 3, 4, 5, 6, 8};  // of a section, rising
+};
 
 // Bits of channels whose variances fall, in sections of 16 (of 32 where the width is odd): those of
-// least error whose mean is exactly `mean_bits`; empty if there are none. Exposed for tests.
-std::vector<int> allocate_bits(std::span<const double> variances, const TransformOptions& options);
+// least error whose mean is exactly `mean_bits`; empty if there are none.
+std::vector<int> allocate_bits(std::span<const double> variances, const BitOptions& options);
 
 }  // namespace kvant

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "files/field_spelling.h"
+
 namespace kvant {
 namespace {
 
@@ -13,43 +15,18 @@ constexpr int kMaxWidth = 1 << 20;
 constexpr int kMaxVocabulary = 1 << 24;
 
 // Older families' names of a field.
-struct SpellingRow {
-  std::string_view name;
-  std::string_view older;
-};
-constexpr std::array<SpellingRow, 12> kSpellings = {{{"hidden_size", "n_embd"},
-                                                     {"hidden_size", "d_model"},
-                                                     {"num_attention_heads", "n_head"},
-                                                     {"num_attention_heads", "n_heads"},
-                                                     {"num_hidden_layers", "n_layer"},
-                                                     {"num_hidden_layers", "n_layers"},
-                                                     {"num_key_value_heads", "n_head_kv"},
-                                                     {"num_key_value_heads", "num_kv_heads"},
-                                                     {"intermediate_size", "n_inner"},
-                                                     {"max_position_embeddings", "n_positions"},
-                                                     {"max_position_embeddings", "n_ctx"},
-                                                     {"max_position_embeddings", "max_seq_len"}}};
-
-// The name under which the config has the field (`name` itself if under none). Two names with two
-// values are refused.
-Result<std::string_view> spelling(const JsonObject& config, std::string_view name) {
-  std::string_view found = name;
-  std::optional<int64_t> value;
-  if (config.has(name)) {
-    KVANT_ASSIGN(value, config.integer(name));
-  }
-  for (const SpellingRow& row : kSpellings) {
-    if (row.name != name || !config.has(row.older)) continue;
-    KVANT_ASSIGN(const std::optional<int64_t> other, config.integer(row.older));
-    if (value && *value != *other) {
-      return corrupt(config.where(row.older) + ": " + std::to_string(*other) + ", but " +
-                     std::string(found) + " is " + std::to_string(*value));
-    }
-    if (!value) found = row.older;
-    value = other;
-  }
-  return found;
-}
+constexpr std::array<FieldSpelling, 12> kSpellings = {{{"hidden_size", "n_embd"},
+                                                       {"hidden_size", "d_model"},
+                                                       {"num_attention_heads", "n_head"},
+                                                       {"num_attention_heads", "n_heads"},
+                                                       {"num_hidden_layers", "n_layer"},
+                                                       {"num_hidden_layers", "n_layers"},
+                                                       {"num_key_value_heads", "n_head_kv"},
+                                                       {"num_key_value_heads", "num_kv_heads"},
+                                                       {"intermediate_size", "n_inner"},
+                                                       {"max_position_embeddings", "n_positions"},
+                                                       {"max_position_embeddings", "n_ctx"},
+                                                       {"max_position_embeddings", "max_seq_len"}}};
 
 struct ActivationRow {
   std::string_view name;
@@ -170,7 +147,7 @@ Result<RopeScaling> read_scaling(const JsonObject& config, const JsonObject& obj
 
 Result<int> read_int(const JsonObject& config, std::string_view name, int min, int max,
                      int fallback) {
-  KVANT_ASSIGN(const std::string_view key, spelling(config, name));
+  KVANT_ASSIGN(const std::string_view key, find_spelling(config, name, kSpellings));
   KVANT_ASSIGN(const std::optional<int64_t> value, config.integer(key));
   if (!value && fallback >= min) return fallback;
   if (!value) return corrupt(config.where(key) + " is missing");

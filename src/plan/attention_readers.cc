@@ -79,6 +79,15 @@ Status apply_kv_by_layer(const ConfigReader& config, const AttentionHeads& heads
   return {};
 }
 
+// Full layers, all with these heads and one width of K and V.
+Status assign_alike(const ConfigReader& config, int num_layers, AttentionHeads heads,
+                    ModelShape& shape) {
+  KVANT_ASSIGN(heads.k_dim, read_head_dim(config, heads.query));
+  heads.v_dim = heads.k_dim;
+  shape.layers.assign(static_cast<size_t>(num_layers), {.streams = {heads.full()}, .state = {}});
+  return {};
+}
+
 }  // namespace
 
 Status read_attention(const ConfigReader& config, ModelShape& shape) {
@@ -144,10 +153,7 @@ Status read_falcon(const ConfigReader& config, ModelShape& shape) {
   KVANT_ASSIGN(const int grouped, config.get("num_key_value_heads", {1, heads.query}, heads.query));
   heads.kv = new_decoder ? grouped : multi_query ? 1 : heads.query;
   KVANT_TRY(check_kv_heads(config, "num_kv_heads", heads.kv, heads.query));
-  KVANT_ASSIGN(heads.k_dim, read_head_dim(config, heads.query));
-  heads.v_dim = heads.k_dim;
-  shape.layers.assign(static_cast<size_t>(num_layers), {.streams = {heads.full()}, .state = {}});
-  return {};
+  return assign_alike(config, num_layers, heads, shape);
 }
 
 Status read_mpt(const ConfigReader& config, ModelShape& shape) {
@@ -164,10 +170,7 @@ Status read_mpt(const ConfigReader& config, ModelShape& shape) {
     shape.traits.qk_norm = normed.value_or(false);
   }
   KVANT_TRY(check_kv_heads(config, "attn_config.kv_n_heads", heads.kv, heads.query));
-  KVANT_ASSIGN(heads.k_dim, read_head_dim(config, heads.query));
-  heads.v_dim = heads.k_dim;
-  shape.layers.assign(static_cast<size_t>(num_layers), {.streams = {heads.full()}, .state = {}});
-  return {};
+  return assign_alike(config, num_layers, heads, shape);
 }
 
 Status read_chatglm(const ConfigReader& config, ModelShape& shape) {
@@ -180,10 +183,7 @@ Status read_chatglm(const ConfigReader& config, ModelShape& shape) {
     KVANT_ASSIGN(heads.kv, config.get("multi_query_group_num", {1, heads.query}, 1));
     KVANT_TRY(check_kv_heads(config, "multi_query_group_num", heads.kv, heads.query));
   }
-  KVANT_ASSIGN(heads.k_dim, read_head_dim(config, heads.query));
-  heads.v_dim = heads.k_dim;
-  shape.layers.assign(static_cast<size_t>(num_layers), {.streams = {heads.full()}, .state = {}});
-  return {};
+  return assign_alike(config, num_layers, heads, shape);
 }
 
 // With use_sliding_window the layers without RoPE slide.

@@ -5,6 +5,7 @@
 #include "attention/bound_layers.h"
 #include "cache/read_rule.h"
 #include "kvant/plan.h"
+#include "plan/group_rule.h"
 
 namespace kvant {
 namespace {
@@ -55,12 +56,6 @@ LayerShape resolver_shape(const ModelLayer& layer) {
 // A layer whose stream no format can take: what is left of it when a quantized one is asked for.
 const FormatPair kExact = {"bf16", "bf16"};
 
-// Entries of a stream in a sequence of `set`.
-int64_t entries(const CacheStream& stream, const SequenceSet& set) {
-  return stream.kind == StreamKind::kCross ? set.source_tokens
-                                           : set.tokens / stream.tokens_per_entry;
-}
-
 int64_t shared_pages(const CacheStream& stream, const SequenceSet& set) {
   if (stream.kind == StreamKind::kCross) return 0;
   return std::min(set.shared_prefix, set.tokens) / stream.tokens_per_entry / kPageTokens;
@@ -74,13 +69,6 @@ Status check_set(const SequenceSet& set) {
 }
 
 int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
-ReadRule rule_of(const PlannedGroup& group, const PlanOptions& options) {
-  return {.seals = group.seals,
-          .sink_pages = options.sinks / kPageTokens,
-          .exact_pages = options.exact_window / kPageTokens,
-          .window = static_cast<int>(group.stream.window)};
-}
 
 // Those of `all` that aren't `shared`.
 PageCounts beside(PageCounts all, PageCounts shared) {

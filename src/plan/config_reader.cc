@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "files/field_spelling.h"
+
 namespace kvant {
 namespace {
 
-// Other families' names of a field.
-struct SpellingRow {
-  std::string_view name;
-  std::string_view other;
-};
-constexpr std::array<SpellingRow, 26> kSpellings = {{
+constexpr std::array<FieldSpelling, 26> kSpellings = {{
     {"hidden_size", "n_embd"},
     {"hidden_size", "n_embed"},
     {"hidden_size", "d_model"},
@@ -48,22 +45,7 @@ Status out_of_range(const std::string& where, int64_t value, Range range) {
 }
 
 Result<std::string_view> field_spelling(const JsonObject& config, std::string_view name) {
-  std::string_view found = name;
-  std::optional<int64_t> value;
-  if (config.has(name)) {
-    KVANT_ASSIGN(value, config.integer(name));
-  }
-  for (const SpellingRow& row : kSpellings) {
-    if (row.name != name || !config.has(row.other)) continue;
-    KVANT_ASSIGN(const std::optional<int64_t> other, config.integer(row.other));
-    if (value && *value != *other) {
-      return corrupt(config.where(row.other) + ": " + std::to_string(*other) + ", but " +
-                     std::string(found) + " is " + std::to_string(*value));
-    }
-    if (!value) found = row.other;
-    value = other;
-  }
-  return found;
+  return find_spelling(config, name, kSpellings);
 }
 
 Result<std::optional<int64_t>> find_integer(const JsonObject& object, std::string_view key,

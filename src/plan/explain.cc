@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "cache/read_rule.h"
 #include "formats/names.h"
+#include "plan/group_rule.h"
 
 namespace kvant {
 namespace {
@@ -96,19 +96,11 @@ std::string explain_page_sizes(const PlannedGroup& group) {
                    equation(product_text({layers, heads, factor_text(parts)}), group.sealed_page));
 }
 
-int64_t stream_length(const CacheStream& stream, const SequenceSet& set) {
-  return stream.kind == StreamKind::kCross ? set.source_tokens
-                                           : set.tokens / stream.tokens_per_entry;
-}
-
 // Why pages of a group that seals are exact: "1 sink, 2 in the exact window, the open one".
 std::string exact_reasons(const CachePlanner& planner, const PlannedGroup& group,
                           const SequenceSet& set) {
-  const int64_t length = stream_length(group.stream, set);
-  const ReadRule rule{.seals = group.seals,
-                      .sink_pages = planner.options().sinks / kPageTokens,
-                      .exact_pages = planner.options().exact_window / kPageTokens,
-                      .window = static_cast<int>(group.stream.window)};
+  const int64_t length = entries(group.stream, set);
+  const ReadRule rule = rule_of(group, planner.options());
   const PageCounts held = held_pages(rule, length);
   const int64_t first = first_held_page(rule, length);
   const int64_t open = length % kPageTokens == 0 ? 0 : 1;
@@ -134,12 +126,8 @@ std::string explain_pages(const CachePlanner& planner, const PlannedGroup& group
   const PlanOptions& options = planner.options();
   std::string out = "    a sequence: " + pages_equation(group, pages.first);
   if (options.context_ranks > 1) {
-    const ReadRule rule{.seals = group.seals,
-                        .sink_pages = options.sinks / kPageTokens,
-                        .exact_pages = options.exact_window / kPageTokens,
-                        .window = static_cast<int>(group.stream.window)};
     out += fmt::format("; {} are dealt out to {} ranks",
-                       counts_text(held_pages(rule, stream_length(group.stream, set))),
+                       counts_text(held_pages(rule_of(group, options), entries(group.stream, set))),
                        options.context_ranks);
   } else if (group.seals && pages.first.exact > 0) {
     out += fmt::format("; exact: {}", exact_reasons(planner, group, set));

@@ -18,9 +18,9 @@ std::vector<AskedLength> asked_lengths(const PlanRequest& request) {
   for (const int64_t tokens : request.tokens) lengths.push_back({tokens, request.batch});
   if (!request.workload) return lengths;
   const Workload& load = *request.workload;
-  lengths.push_back({load.prompt.average + load.output.average, load.concurrency});
-  if (load.prompt.p95 + load.output.p95 != lengths.back().tokens)
-    lengths.push_back({load.prompt.p95 + load.output.p95, load.concurrency});
+  lengths.push_back({load.total().average, load.concurrency});
+  if (load.total().p95 != lengths.back().tokens)
+    lengths.push_back({load.total().p95, load.concurrency});
   return lengths;
 }
 

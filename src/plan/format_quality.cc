@@ -31,13 +31,12 @@ std::optional<size_t> measured_place(const RankedFormat& format, const ModelTrai
   return std::nullopt;
 }
 
-size_t place_by_bits(double bits, const std::function<double(const std::string&)>& bits_of) {
-  const std::span<const std::string_view> order = formats_by_quality();
-  for (size_t i = 0; i < order.size(); ++i) {
-    const double measured = bits_of(std::string(order[i]));
-    if (measured > 0 && measured < bits) return i;
+// `measured`: the bits of formats_by_quality(), 0 where the model can't have one.
+size_t place_by_bits(double bits, std::span<const double> measured) {
+  for (size_t i = 0; i < measured.size(); ++i) {
+    if (measured[i] > 0 && measured[i] < bits) return i;
   }
-  return order.size();
+  return measured.size();
 }
 
 }  // namespace
@@ -53,10 +52,15 @@ QualityOrder order_by_quality(std::span<const RankedFormat> formats, const Model
                               const std::function<double(const std::string&)>& bits_of) {
   std::vector<std::pair<Standing, std::string>> standings;
   QualityOrder order;
+  std::vector<double> measured;  // asked for when the first format needs it
   for (const RankedFormat& format : formats) {
     const std::optional<size_t> place = measured_place(format, traits);
     if (!place) order.by_bits.push_back(format.name);
-    standings.push_back({{.place = place ? *place : place_by_bits(format.bits, bits_of),
+    if (!place && measured.empty()) {
+      for (const std::string_view name : formats_by_quality())
+        measured.push_back(bits_of(std::string(name)));
+    }
+    standings.push_back({{.place = place ? *place : place_by_bits(format.bits, measured),
                           .measured = place.has_value(),
                           .bits = format.bits},
                          format.name});

@@ -37,15 +37,6 @@ Status check_memory(const char* what, uint64_t bytes) {
                           " bytes, wanted at most 2^60");
 }
 
-bool has_cross_attention(const ModelShape& shape) {
-  for (const ModelLayer& layer : shape.layers) {
-    for (const CacheStream& stream : layer.streams) {
-      if (stream.kind == StreamKind::kCross) return true;
-    }
-  }
-  return false;
-}
-
 Status check_prefix(const PlanRequest& request) {
   int64_t shortest = std::numeric_limits<int64_t>::max();
   for (const int64_t tokens : request.tokens) shortest = std::min(shortest, tokens);
@@ -110,9 +101,8 @@ Result<WorkloadRow> workload_row(const ModelShape& shape, const PlanRequest& req
   const auto at = [&](int64_t tokens) {
     return sequences_of(shape, request, tokens, load.concurrency);
   };
-  KVANT_ASSIGN(row.average,
-               planning.row(format, planners, at(load.prompt.average + load.output.average)));
-  KVANT_ASSIGN(row.p95, planning.row(format, planners, at(load.prompt.p95 + load.output.p95)));
+  KVANT_ASSIGN(row.average, planning.row(format, planners, at(load.total().average)));
+  KVANT_ASSIGN(row.p95, planning.row(format, planners, at(load.total().p95)));
   return row;
 }
 
@@ -121,8 +111,8 @@ std::vector<int64_t> lengths_of(const PlanRequest& request) {
   std::vector<int64_t> lengths = request.tokens;
   if (request.workload) {
     const Workload& load = *request.workload;
-    lengths.push_back(load.prompt.average + load.output.average);
-    lengths.push_back(load.prompt.p95 + load.output.p95);
+    lengths.push_back(load.total().average);
+    lengths.push_back(load.total().p95);
   }
   std::sort(lengths.begin(), lengths.end());
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());

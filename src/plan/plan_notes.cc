@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/names.h"
+#include "plan/planning.h"
 
 namespace kvant {
 namespace {
@@ -82,11 +83,7 @@ std::vector<std::string> by_bits_notes(std::span<const std::string> formats) {
 
 std::vector<std::string> source_notes(const ModelShape& shape, const PlanRequest& request) {
   if (request.source_tokens > 0 || shape.source_tokens > 0) return {};
-  const auto crosses = [](const ModelLayer& layer) {
-    return std::any_of(layer.streams.begin(), layer.streams.end(),
-                       [](const CacheStream& stream) { return stream.kind == StreamKind::kCross; });
-  };
-  if (std::none_of(shape.layers.begin(), shape.layers.end(), crosses)) return {};
+  if (!has_cross_attention(shape)) return {};
   return {
       "cross attention is counted for a source as long as the text; --source-tokens gives its "
       "length"};

@@ -32,6 +32,15 @@ Status add_product(uint64_t part, uint64_t copies, uint64_t& total) {
 
 }  // namespace
 
+bool has_cross_attention(const ModelShape& shape) {
+  for (const ModelLayer& layer : shape.layers) {
+    for (const CacheStream& stream : layer.streams) {
+      if (stream.kind == StreamKind::kCross) return true;
+    }
+  }
+  return false;
+}
+
 Status Planning::shard() {
   KVANT_ASSIGN(stages_, shard_model(shape_, request_.sharding));
   return {};

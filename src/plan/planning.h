@@ -20,6 +20,9 @@ struct StagedPlanners {
   std::vector<CachePlanner> devices;  // on the fullest of these
 };
 
+// True if a layer reads an encoder's or an image's tokens.
+bool has_cross_attention(const ModelShape& shape);
+
 class Planning {
  public:
   // Both outlive it.

@@ -42,7 +42,7 @@ HeadMoments random_moments(uint64_t seed) {
 
 // q'·k' = q·k.
 TEST(TransformFit, ProductsAreKept) {
-  const auto fit = fit_transform(random_moments(1), kDim, {});
+  const auto fit = fit_transform(random_moments(1), kDim);
   ASSERT_TRUE(fit.ok()) << fit.status().message();
   Rng rng(2);
   for (int n = 0; n < 20; ++n) {
@@ -53,8 +53,8 @@ TEST(TransformFit, ProductsAreKept) {
       plain += q[i] * k[i];
       double stored = 0, asked = 0;
       for (size_t j = 0; j < kD; ++j) {
-        stored += double{fit->artifact[i * kD + j]} * k[j];
-        asked += double{fit->artifact[kD * kD + i * kD + j]} * q[j];
+        stored += double{fit->matrices[i * kD + j]} * k[j];
+        asked += double{fit->matrices[kD * kD + i * kD + j]} * q[j];
       }
       turned += stored * asked;
       size += std::fabs(stored * asked);
@@ -66,11 +66,11 @@ TEST(TransformFit, ProductsAreKept) {
 // Stored channels don't hang together, and their variances fall.
 TEST(TransformFit, StoredChannelsAreUncorrelated) {
   const HeadMoments moments = random_moments(1);
-  const auto fit = fit_transform(moments, kDim, {});
+  const auto fit = fit_transform(moments, kDim);
   const auto key = [&](size_t i, size_t j) {
     return moments.key[std::max(i, j) * kD + std::min(i, j)] / 500;
   };
-  const float* a = fit->artifact.data();
+  const float* a = fit->matrices.data();
   for (size_t i = 0; i < kD; i += 7) {
     for (size_t j = 0; j < kD; j += 5) {
       double covariance = 0;
@@ -85,13 +85,13 @@ TEST(TransformFit, StoredChannelsAreUncorrelated) {
 }
 
 TEST(TransformFit, TheSameStatisticsGiveTheSameBits) {
-  EXPECT_EQ(fit_transform(random_moments(4), kDim, {})->artifact,
-            fit_transform(random_moments(4), kDim, {})->artifact);
+  EXPECT_EQ(fit_transform(random_moments(4), kDim)->matrices,
+            fit_transform(random_moments(4), kDim)->matrices);
 }
 
 TEST(TransformFit, StatisticsThatTellNothingAreRefused) {
   const auto said = [](const HeadMoments& moments) {
-    return fit_transform(moments, kDim, {}).status().message();
+    return fit_transform(moments, kDim).status().message();
   };
   HeadMoments none = random_moments(1);
   none.num_keys = 0;
@@ -113,9 +113,9 @@ TEST(TransformFit, DeficientStatisticsGiveFiniteNumbers) {
       if (i > 5) flat.key[i * kD + j] = 0;
     }
   }
-  const auto fit = fit_transform(flat, kDim, {});
+  const auto fit = fit_transform(flat, kDim);
   ASSERT_TRUE(fit.ok()) << fit.status().message();
-  for (const float x : fit->artifact) ASSERT_TRUE(std::isfinite(x));
+  for (const float x : fit->matrices) ASSERT_TRUE(std::isfinite(x));
 }
 
 double error_of(std::span<const double> variances, std::span<const int> bits) {
@@ -138,7 +138,7 @@ TEST(AllocateBits, FindsTheLeastErrorOfAllMeans) {
       variance *= 0.8 + 0.2 * std::fabs(uniform(rng));
     }
     for (const int mean : {2, 3, 4}) {
-      const TransformOptions options{.mean_bits = mean, .widths = {1, 2, 3, 4, 5, 6, 8}};
+      const BitOptions options{.mean_bits = mean, .widths = {1, 2, 3, 4, 5, 6, 8}};
       const std::vector<int> bits = allocate_bits(variances, options);
       ASSERT_EQ(bits.size(), kD);
       EXPECT_EQ(std::accumulate(bits.begin(), bits.end(), 0), mean * kDim);
