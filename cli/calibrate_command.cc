@@ -22,16 +22,21 @@ namespace {
 // Text of a document, in bytes a token: few languages take more, and what is shorter loses nothing.
 constexpr size_t kBytesPerToken = 8;
 
-// A format that can be calibrated for, and the widths that its sections may have: chosen by
-// measured quality (docs/numerics.md).
+// A format that can be calibrated for. tc<B>: the widths that its sections may have, chosen by
+// measured quality (docs/numerics.md). bal<B>: all channels have its bits.
 struct Target {
   std::string_view format;
   BitOptions options;
+  bool balanced = false;
 };
 std::span<const Target> all_targets() {
   static const Target kTargets[] = {{"tc4", {.mean_bits = 4, .widths = {2, 3, 4, 5, 6, 8}}},
                                     {"tc3", {.mean_bits = 3, .widths = {2, 3, 4, 5, 6, 8}}},
-                                    {"tc2", {.mean_bits = 2, .widths = {1, 2, 3, 4, 5, 6, 8}}}};
+                                    {"tc2", {.mean_bits = 2, .widths = {1, 2, 3, 4, 5, 6, 8}}},
+                                    {"bal8", {.mean_bits = 8, .widths = {}}, true},
+                                    {"bal4", {.mean_bits = 4, .widths = {}}, true},
+                                    {"bal3", {.mean_bits = 3, .widths = {}}, true},
+                                    {"bal2", {.mean_bits = 2, .widths = {}}, true}};
   return kTargets;
 }
 
@@ -39,12 +44,14 @@ Result<std::vector<const Target*>> targets_of(const std::string& list) {
   std::vector<const Target*> targets;
   for (const std::string& name : split_items(list)) {
     const size_t before = targets.size();
+    std::string known;
     for (const Target& target : all_targets()) {
       if (target.format == name) targets.push_back(&target);
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", target.format);
     }
     if (targets.size() == before) {
       return invalid_argument(
-          fmt::format("--for {}: wanted formats out of tc4, tc3 and tc2", printable(name)));
+          fmt::format("--for {}: wanted formats out of {}", printable(name), known));
     }
   }
   return targets;
@@ -103,18 +110,13 @@ Result<ReadDocuments> read_documents(const Settings& s, const Documents& documen
 // Layers that a format has no transform for, and why.
 using Failures = std::map<std::string, std::vector<int>>;
 
-void fit_layer(const LayerMoments& moments, std::span<const Target* const> targets,
-               LayerTransforms& fits, std::vector<std::string>& failures) {
-  fits.dim = moments.dim;
+// tc<B>: one basis, and bits for each format.
+Status fit_bases(const LayerMoments& moments, std::span<const Target* const> targets,
+                 LayerTransforms& fits, std::vector<std::string>& failures) {
   std::vector<HeadTransform> heads;
   for (const HeadMoments& head : moments.heads) {
-    Result<HeadTransform> fit = fit_transform(head, moments.dim);
-    if (!fit.ok()) {
-      for (const Target* target : targets)
-        failures.push_back(fmt::format("{}: {}", target->format, fit.status().message()));
-      return;
-    }
-    heads.push_back(*std::move(fit));
+    KVANT_ASSIGN(HeadTransform fit, fit_transform(head, moments.dim));
+    heads.push_back(std::move(fit));
   }
   for (const Target* target : targets) {
     std::vector<std::vector<int>> bits;
@@ -128,8 +130,39 @@ void fit_layer(const LayerMoments& moments, std::span<const Target* const> targe
     }
     fits.bits[std::string(target->format)] = std::move(bits);
   }
-  if (fits.bits.empty()) return;
+  if (fits.bits.empty()) return {};
   for (HeadTransform& head : heads) fits.matrices.push_back(std::move(head.matrices));
+  return {};
+}
+
+// bal<B>: one basis, and the same bits everywhere.
+Status fit_balanced_bases(const LayerMoments& moments, std::span<const Target* const> targets,
+                          LayerTransforms& fits) {
+  std::vector<std::vector<float>> heads;
+  for (const HeadMoments& head : moments.heads) {
+    KVANT_ASSIGN(std::vector<float> fit, fit_balanced(head, moments.dim));
+    heads.push_back(std::move(fit));
+  }
+  fits.balanced = std::move(heads);
+  for (const Target* target : targets) {
+    const std::vector<int> bits(static_cast<size_t>(moments.dim), target->options.mean_bits);
+    fits.bits[std::string(target->format)].assign(moments.heads.size(), bits);
+  }
+  return {};
+}
+
+void fit_layer(const LayerMoments& moments, std::span<const Target* const> targets,
+               LayerTransforms& fits, std::vector<std::string>& failures) {
+  fits.dim = moments.dim;
+  std::vector<const Target*> shared, equal;
+  for (const Target* target : targets) (target->balanced ? equal : shared).push_back(target);
+  const auto note = [&](const Status& status, const std::vector<const Target*>& of) {
+    if (status.ok()) return;
+    for (const Target* target : of)
+      failures.push_back(fmt::format("{}: {}", target->format, status.message()));
+  };
+  if (!shared.empty()) note(fit_bases(moments, shared, fits, failures), shared);
+  if (!equal.empty()) note(fit_balanced_bases(moments, equal, fits), equal);
 }
 
 std::vector<LayerTransforms> fit_layers(const KeyStatistics& statistics,

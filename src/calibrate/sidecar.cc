@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kVersion = "1";
 constexpr size_t kHeaderMultiple = 8;  // data begins at a multiple of it
+constexpr std::string_view kTransform = "transform", kBalanced = "balanced";
 constexpr int kMaxLayers = 65536;
 
 // Tensors of a file that is being made.
@@ -75,15 +76,16 @@ Status bad_tensor(const std::filesystem::path& path, const SafetensorsTensor& te
 }
 
 Status read_matrices(const std::filesystem::path& path, const SafetensorsTensor& tensor,
-                     LayerTransforms& to) {
+                     LayerTransforms& layer, std::vector<std::vector<float>>& to) {
   if (tensor.dtype != "F32" || tensor.shape.size() != 4 || tensor.shape[1] != 2 ||
-      tensor.shape[2] != tensor.shape[3] || tensor.shape[2] == 0 || tensor.shape[2] > 1024) {
+      tensor.shape[2] != tensor.shape[3] || tensor.shape[2] == 0 || tensor.shape[2] > 1024 ||
+      (layer.dim != 0 && tensor.shape[2] != static_cast<size_t>(layer.dim))) {
     return bad_tensor(path, tensor);
   }
-  to.dim = static_cast<int>(tensor.shape[2]);
+  layer.dim = static_cast<int>(tensor.shape[2]);
   const size_t floats = 2 * tensor.shape[2] * tensor.shape[2];
   for (size_t h = 0; h < tensor.shape[0]; ++h) {
-    std::vector<float>& head = to.matrices.emplace_back(floats);
+    std::vector<float>& head = to.emplace_back(floats);
     std::memcpy(head.data(), tensor.data.data() + h * floats * sizeof(float),
                 floats * sizeof(float));
   }
@@ -108,13 +110,15 @@ std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransfo
   Writer writer;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerTransforms& layer = layers[l];
-    if (layer.matrices.empty()) continue;
     const auto dim = static_cast<size_t>(layer.dim);
-    std::vector<float> matrices;
-    for (const auto& head : layer.matrices)
-      matrices.insert(matrices.end(), head.begin(), head.end());
-    writer.add(tensor_name(l, "transform"), "F32", {layer.matrices.size(), 2, dim, dim},
-               matrices.data(), matrices.size() * sizeof(float));
+    for (const auto& [name, heads] :
+         {std::pair(kTransform, &layer.matrices), {kBalanced, &layer.balanced}}) {
+      if (heads->empty()) continue;
+      std::vector<float> matrices;
+      for (const auto& head : *heads) matrices.insert(matrices.end(), head.begin(), head.end());
+      writer.add(tensor_name(l, name), "F32", {heads->size(), 2, dim, dim}, matrices.data(),
+                 matrices.size() * sizeof(float));
+    }
     for (const auto& [format, heads] : layer.bits) {
       std::vector<uint8_t> bits;
       for (const auto& head : heads) {
@@ -158,11 +162,12 @@ Result<Sidecar> Sidecar::open(const std::filesystem::path& path) {
     if (!split_name(tensor.name, layer, what)) continue;
     if (out.layers_.size() <= layer) out.layers_.resize(layer + 1);
     constexpr std::string_view kBits = ".bits";
-    if (what == "transform") {
-      KVANT_TRY(read_matrices(out.path_, tensor, out.layers_[layer]));
+    LayerTransforms& of = out.layers_[layer];
+    if (what == kTransform || what == kBalanced) {
+      KVANT_TRY(
+          read_matrices(out.path_, tensor, of, what == kTransform ? of.matrices : of.balanced));
     } else if (what.ends_with(kBits)) {
-      KVANT_TRY(read_bits(out.path_, tensor, what.substr(0, what.size() - kBits.size()),
-                          out.layers_[layer]));
+      KVANT_TRY(read_bits(out.path_, tensor, what.substr(0, what.size() - kBits.size()), of));
     }
   }
   return out;
@@ -176,19 +181,21 @@ Status Sidecar::check_model(const std::filesystem::path& model) const {
                           model.string() + " is " + in_quotes(fingerprint));
 }
 
-const LayerTransforms* Sidecar::transforms(int layer, int num_heads, int dim) const {
+const LayerTransforms* Sidecar::transforms(int layer, std::string_view format, int num_heads,
+                                           int dim) const {
   if (layer < 0 || static_cast<size_t>(layer) >= layers_.size()) return nullptr;
   const LayerTransforms& of = layers_[static_cast<size_t>(layer)];
-  const bool fits = of.dim == dim && of.matrices.size() == static_cast<size_t>(num_heads);
+  const auto bits = of.bits.find(std::string(format));
+  const auto heads = static_cast<size_t>(num_heads);
+  const bool fits = of.dim == dim && bits != of.bits.end() && bits->second.size() == heads &&
+                    of.matrices_of(format).size() == heads;
   return fits ? &of : nullptr;
 }
 
 std::vector<std::string> Sidecar::formats(int layer, int num_heads, int dim) const {
   std::vector<std::string> out;
-  const LayerTransforms* of = transforms(layer, num_heads, dim);
-  if (of == nullptr) return out;
-  for (const auto& [format, bits] : of->bits) {
-    if (bits.size() == of->matrices.size()) out.push_back(format);
+  for (const std::string& format : all_formats()) {
+    if (transforms(layer, format, num_heads, dim) != nullptr) out.push_back(format);
   }
   return out;
 }
@@ -203,14 +210,12 @@ std::vector<std::string> Sidecar::all_formats() const {
 
 std::shared_ptr<const HeadArtifacts> Sidecar::artifacts(int layer, std::string_view format,
                                                         int num_heads, int dim) const {
-  const LayerTransforms* of = transforms(layer, num_heads, dim);
+  const LayerTransforms* of = transforms(layer, format, num_heads, dim);
   if (of == nullptr) return nullptr;
-  const auto bits = of->bits.find(std::string(format));
-  if (bits == of->bits.end() || bits->second.size() != of->matrices.size()) return nullptr;
-  auto out = std::make_shared<HeadArtifacts>();
-  for (size_t h = 0; h < of->matrices.size(); ++h) {
-    std::vector<float>& artifact = out->emplace_back(of->matrices[h]);
-    for (const int b : bits->second[h]) artifact.push_back(static_cast<float>(b));
+  const std::vector<std::vector<int>>& bits = of->bits.at(std::string(format));
+  auto out = std::make_shared<HeadArtifacts>(of->matrices_of(format));
+  for (size_t h = 0; h < out->size(); ++h) {
+    for (const int b : bits[h]) (*out)[h].push_back(static_cast<float>(b));
   }
   return out;
 }

@@ -1,8 +1,9 @@
 // Sidecar: what calibration found about a model, in one safetensors file beside it.
 //
 // Per layer that owns keys, `layers.<l>.k.transform` F32 [heads][2][D][D] (A and A^-T of
-// formats/transform.cc) and `layers.<l>.k.<format>.bits` U8 [heads][D] for every format of that
-// family. The header's metadata says which model it belongs to and how it was made.
+// formats/transform.cc) for tc<B>, `layers.<l>.k.balanced` alike for bal<B>, and
+// `layers.<l>.k.<format>.bits` U8 [heads][D] for every format of that family. The header's metadata
+// says which model it belongs to and how it was made.
 #pragma once
 
 #include <filesystem>
@@ -26,11 +27,16 @@ struct SidecarFacts {
   uint64_t seed = 0;
 };
 
-// Transforms of one layer's heads: the same matrices in every format, other bits.
+// Transforms of one layer's heads: the same matrices in every format of a basis, other bits.
 struct LayerTransforms {
   int dim = 0;                                                // 0: the layer has none
-  std::vector<std::vector<float>> matrices;                   // [head][2·D²]
+  std::vector<std::vector<float>> matrices;                   // [head][2·D²], of tc<B>
+  std::vector<std::vector<float>> balanced;                   // [head][2·D²], of bal<B>
   std::map<std::string, std::vector<std::vector<int>>> bits;  // format → [head][D]
+
+  const std::vector<std::vector<float>>& matrices_of(std::string_view format) const {
+    return format.starts_with("bal") ? balanced : matrices;
+  }
 };
 
 // The file's bytes.
@@ -55,8 +61,9 @@ class Sidecar {
                                                  int dim) const;
 
  private:
-  // The layer's transforms, if they are of such heads; else null.
-  const LayerTransforms* transforms(int layer, int num_heads, int dim) const;
+  // The layer's transforms, if they have such heads for the format; else null.
+  const LayerTransforms* transforms(int layer, std::string_view format, int num_heads,
+                                    int dim) const;
 
   std::filesystem::path path_;
   SidecarFacts facts_;

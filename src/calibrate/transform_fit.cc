@@ -2,10 +2,13 @@
 
 #include <Eigen/Eigenvalues>
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
+
+#include "formats/rotated.h"
 
 namespace kvant {
 namespace {
@@ -21,12 +24,65 @@ Matrix mean_of(const std::vector<double>& sums, int64_t count, int dim) {
   return Matrix(lower.selfadjointView<Eigen::Lower>()) / static_cast<double>(count);
 }
 
-// f of a symmetric positive matrix.
-Matrix function_of(const Matrix& symmetric, double (*f)(double)) {
-  const Eigen::SelfAdjointEigenSolver<Matrix> solver(symmetric);
-  const Eigen::VectorXd values = solver.eigenvalues().unaryExpr(
-      [f](double x) { return f(std::max(x, std::numeric_limits<double>::min())); });
+using Solver = Eigen::SelfAdjointEigenSolver<Matrix>;
+
+// A power of a symmetric positive matrix.
+Matrix power_of(const Solver& solver, double exponent) {
+  const Eigen::VectorXd values = solver.eigenvalues().unaryExpr([exponent](double x) {
+    return std::pow(std::max(x, std::numeric_limits<double>::min()), exponent);
+  });
   return solver.eigenvectors() * values.asDiagonal() * solver.eigenvectors().transpose();
+}
+
+// C' and U·Λ·Uᵀ = C'^½·S·C'^½ (transform_fit.h).
+struct Weighted {
+  Solver queries;             // of C'
+  Eigen::VectorXd variances;  // Λ, rising
+  Matrix vectors;             // U
+
+  Matrix root(double exponent) const { return power_of(queries, exponent); }
+};
+
+Result<Weighted> weight(const HeadMoments& moments, int dim, double lambda) {
+  if (moments.num_keys == 0 || moments.num_queries == 0)
+    return unsupported("no whole page after the first was seen");
+  const Matrix keys = mean_of(moments.key, moments.num_keys, dim);
+  Matrix queries = mean_of(moments.query, moments.num_queries, dim);
+  if (!(keys.trace() > 0)) return unsupported("the keys of every page are all alike");
+  if (!(queries.trace() > 0)) return unsupported("the queries are all zero");
+  queries /= queries.trace() / dim;
+  queries += lambda * Matrix::Identity(dim, dim);
+  Weighted out{.queries = Solver(queries), .variances = {}, .vectors = {}};
+  const Matrix root = out.root(0.5);
+  const Solver solver(root * keys * root);
+  out.variances = solver.eigenvalues();
+  out.vectors = solver.eigenvectors();
+  return out;
+}
+
+// Two matrices as an artifact has them: row-major, one after the other.
+std::vector<float> floats_of(const Matrix& encode, const Matrix& query) {
+  std::vector<float> out;
+  for (const Matrix* matrix : {&encode, &query}) {
+    for (Eigen::Index i = 0; i < matrix->rows(); ++i) {
+      for (Eigen::Index j = 0; j < matrix->cols(); ++j)
+        out.push_back(static_cast<float>((*matrix)(i, j)));
+    }
+  }
+  return out;
+}
+
+// The orthonormal Hadamard matrix of the blocks that rotations have.
+Matrix hadamard(int dim) {
+  const int block = rotation_block(dim);
+  Matrix out = Matrix::Zero(dim, dim);
+  for (int i = 0; i < dim; ++i) {
+    for (int j = i / block * block; j < i / block * block + block; ++j) {
+      const bool odd = std::popcount(static_cast<unsigned>((i % block) & (j % block))) % 2 != 0;
+      out(i, j) = (odd ? -1 : 1) / std::sqrt(static_cast<double>(block));
+    }
+  }
+  return out;
 }
 
 // Expected squared error of a value of variance 1 on a grid from the smallest to the largest of 64;
@@ -88,31 +144,31 @@ std::vector<int> allocate_bits(std::span<const double> variances, const BitOptio
 }
 
 Result<HeadTransform> fit_transform(const HeadMoments& moments, int dim, double lambda) {
-  if (moments.num_keys == 0 || moments.num_queries == 0)
-    return unsupported("no whole page after the first was seen");
-  const Matrix keys = mean_of(moments.key, moments.num_keys, dim);
-  Matrix queries = mean_of(moments.query, moments.num_queries, dim);
-  if (!(keys.trace() > 0)) return unsupported("the keys of every page are all alike");
-  if (!(queries.trace() > 0)) return unsupported("the queries are all zero");
-  queries /= queries.trace() / dim;
-  queries += lambda * Matrix::Identity(dim, dim);
-
-  const Matrix root = function_of(queries, [](double x) { return std::sqrt(x); });
-  const Matrix inverse_root = function_of(queries, [](double x) { return 1 / std::sqrt(x); });
-  const Eigen::SelfAdjointEigenSolver<Matrix> solver(root * keys * root);
-  Matrix basis = solver.eigenvectors().rowwise().reverse();  // variances fall
+  KVANT_ASSIGN(const Weighted weighted, weight(moments, dim, lambda));
+  Matrix basis = weighted.vectors.rowwise().reverse();  // variances fall
   fix_signs(basis);
 
   HeadTransform fit;
   for (int i = 0; i < dim; ++i)
-    fit.variances.push_back(std::max(solver.eigenvalues()[dim - 1 - i], 0.0));
-  const Matrix encode = basis.transpose() * root, query = basis.transpose() * inverse_root;
-  for (const Matrix* matrix : {&encode, &query}) {
-    for (int i = 0; i < dim; ++i) {
-      for (int j = 0; j < dim; ++j) fit.matrices.push_back(static_cast<float>((*matrix)(i, j)));
-    }
-  }
+    fit.variances.push_back(std::max(weighted.variances[dim - 1 - i], 0.0));
+  fit.matrices =
+      floats_of(basis.transpose() * weighted.root(0.5), basis.transpose() * weighted.root(-0.5));
   return fit;
+}
+
+// With C'^½·S·C'^½ = U·Λ·Uᵀ, C' # S^-1 = C'^½·U·Λ^-½·Uᵀ·C'^½. Directions in which no key varied
+// would be stretched without end: Λ counts as a millionth of its mean at least.
+Result<std::vector<float>> fit_balanced(const HeadMoments& moments, int dim, double lambda) {
+  KVANT_ASSIGN(const Weighted weighted, weight(moments, dim, lambda));
+  const double least = 1e-6 * weighted.variances.mean();
+  const Eigen::VectorXd stretch =
+      weighted.variances.unaryExpr([least](double x) { return 1 / std::sqrt(std::max(x, least)); });
+  const Matrix root = weighted.root(0.5);
+  const Matrix mean =
+      root * weighted.vectors * stretch.asDiagonal() * weighted.vectors.transpose() * root;
+  const Eigen::SelfAdjointEigenSolver<Matrix> solver((mean + mean.transpose()) / 2);
+  const Matrix turn = hadamard(dim);
+  return floats_of(turn * power_of(solver, 0.5), turn * power_of(solver, -0.5));
 }
 
 }  // namespace kvant

@@ -7,11 +7,14 @@
 // Signal Compression, 1992). Channels are sorted by bits, so a page is a few sections, each a page
 // of int<b>_channel_z: [section of most bits] … [section of fewest].
 //
+// bal<B> is the same with another basis, in which all channels are worth B bits: one section.
+//
 // The artifact of a head, as floats: A [D][D], A^-T [D][D], both row-major, then the bits of the D
-// channels of k', falling. Their mean is the B of tc<B>.
+// channels of k', falling. Their mean is the B of tc<B>; all of them are that of bal<B>.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "base/bytes.h"
@@ -51,10 +54,17 @@ KVANT_CLONES void apply_matrix(const float* transposed, const float* in, size_t 
   }
 }
 
-// The plain format of a section's channels. At one and two bits a fitted grid is closer than one
-// from smallest to largest; above, the largest are tokens that matter.
-std::string section_format(int bits) {
-  return "int" + std::to_string(bits) + "_channel_z" + (bits <= 2 ? "_lsq" : "");
+struct TransformSpec {
+  int bits = 4;
+  bool equal_bits = false;  // bal<B>: all channels have `bits`, not only on average
+};
+
+// The plain format of a section's channels. The largest tokens of a channel are those that matter,
+// so grids end on them; but in channels that are worth no more than one or two bits a fitted grid
+// is closer.
+std::string section_format(int bits, const TransformSpec& spec) {
+  const bool fitted = bits <= 2 && !spec.equal_bits;
+  return "int" + std::to_string(bits) + "_channel_z" + (fitted ? "_lsq" : "");
 }
 
 // The end of the run of equal bits that begins at `first`.
@@ -66,8 +76,9 @@ size_t section_end(std::span<const float> bits, size_t first) {
 
 class TransformCodec final : public Codec {
  public:
-  TransformCodec(std::string name, const CodecBinding& binding)
+  TransformCodec(std::string name, const TransformSpec& spec, const CodecBinding& binding)
       : name_(std::move(name)),
+        spec_(spec),
         dim_(static_cast<size_t>(binding.dim)),
         encode_t_(dim_ * dim_),
         query_(dim_ * dim_),
@@ -169,7 +180,7 @@ class TransformCodec final : public Codec {
   void add_section(size_t first, size_t count, int bits, CodecBinding binding) {
     binding.dim = static_cast<int>(count);
     binding.artifacts = nullptr;
-    const FormatInfo& format = **find_format(section_format(bits));
+    const FormatInfo& format = **find_format(section_format(bits, spec_));
     sections_.push_back({first, count, page_bytes_, definition_of(format).make(binding)});
     page_bytes_ += sections_.back().codec->page_bytes();
   }
@@ -180,38 +191,35 @@ class TransformCodec final : public Codec {
   }
 
   std::string name_;
+  TransformSpec spec_;
   size_t dim_;
   size_t page_bytes_ = 0;
   AlignedArray<float> encode_t_, query_, query_t_;
   std::vector<Section> sections_;
 };
 
-// A head's artifact is whole: finite numbers, bits that a section can have, as many as the name
-// says.
-Status check_artifact(const FormatInfo& format, const CodecBinding& binding, int bits) {
-  if (bits % 2 != 0 && binding.dim % 32 != 0) {
-    return unsupported(format.name + " can't store rows of " + std::to_string(binding.dim) +
-                       " channels: its sections of odd bits are 32 channels wide");
+std::string head_name(const CodecBinding& binding) {
+  return "layer " + std::to_string(binding.layer) + ", head " + std::to_string(binding.kv_head);
+}
+
+// Widths that the sections of a format can fill.
+Status check_width(const FormatInfo& format, const CodecBinding& binding,
+                   const TransformSpec& spec) {
+  if (spec.equal_bits) {
+    const FormatInfo& section = **find_format(section_format(spec.bits, spec));
+    return definition_of(section).check(format, binding);
   }
-  const std::string head =
-      "layer " + std::to_string(binding.layer) + ", head " + std::to_string(binding.kv_head);
-  if (binding.artifacts == nullptr || binding.artifacts->tensor.empty()) {
-    return unsupported(format.name +
-                       " needs a calibrated transform of every head, and none was given for " +
-                       head + " (kvant calibrate --for " + format.name + " makes them)");
-  }
-  const auto dim = static_cast<size_t>(binding.dim);
-  const std::span<const float> tensor = binding.artifacts->tensor;
-  if (tensor.size() != 2 * dim * dim + dim) {
-    return corrupt(format.name + ": the transform of " + head + " has " +
-                   std::to_string(tensor.size()) + " numbers, wanted " +
-                   std::to_string(2 * dim * dim + dim));
-  }
-  if (!std::all_of(tensor.begin(), tensor.end(), [](float x) { return std::isfinite(x); }))
-    return corrupt(format.name + ": the transform of " + head + " has a number that isn't finite");
-  const std::span<const float> widths = tensor.last(dim);
+  if (spec.bits % 2 == 0 || binding.dim % 32 == 0) return {};
+  return unsupported(format.name + " can't store rows of " + std::to_string(binding.dim) +
+                     " channels: its sections of odd bits are 32 channels wide");
+}
+
+// Bits that a section can have, as many as the name says.
+Status check_bits(const FormatInfo& format, const CodecBinding& binding,
+                  std::span<const float> widths, const TransformSpec& spec) {
+  const std::string head = head_name(binding);
   int sum = 0;
-  for (size_t first = 0, end = 0; first < dim; first = end) {
+  for (size_t first = 0, end = 0; first < widths.size(); first = end) {
     end = section_end(widths, first);
     const float width = widths[first];
     const bool known = std::find(kWidths.begin(), kWidths.end(), width) != kWidths.end();
@@ -226,31 +234,78 @@ Status check_artifact(const FormatInfo& format, const CodecBinding& binding, int
     }
     sum += static_cast<int>(width) * static_cast<int>(end - first);
   }
-  if (sum == bits * static_cast<int>(dim)) return {};
+  if (sum == spec.bits * binding.dim) return {};
   return corrupt(format.name + ": the transform of " + head + " spends " + std::to_string(sum) +
-                 " bits a token, wanted " + std::to_string(bits * static_cast<int>(dim)));
+                 " bits a token, wanted " + std::to_string(spec.bits * binding.dim));
 }
 
-FormatDefinition define(int bits) {
+std::string shortest(float x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(x));
+  return text;
+}
+
+// The same bits for every channel.
+Status check_equal_bits(const FormatInfo& format, const CodecBinding& binding,
+                        std::span<const float> widths, const TransformSpec& spec) {
+  for (size_t i = 0; i < widths.size(); ++i) {
+    if (widths[i] == static_cast<float>(spec.bits)) continue;
+    return corrupt(format.name + ": the transform of " + head_name(binding) + " gives channel " +
+                   std::to_string(i) + " " + shortest(widths[i]) + " bits, wanted " +
+                   std::to_string(spec.bits));
+  }
+  return {};
+}
+
+// A head's artifact is whole: finite numbers, and bits that are the format's.
+Status check_artifact(const FormatInfo& format, const CodecBinding& binding,
+                      const TransformSpec& spec) {
+  KVANT_TRY(check_width(format, binding, spec));
+  const std::string head = head_name(binding);
+  if (binding.artifacts == nullptr || binding.artifacts->tensor.empty()) {
+    return unsupported(format.name +
+                       " needs a calibrated transform of every head, and none was given for " +
+                       head + " (kvant calibrate --for " + format.name + " makes them)");
+  }
+  const auto dim = static_cast<size_t>(binding.dim);
+  const std::span<const float> tensor = binding.artifacts->tensor;
+  if (tensor.size() != 2 * dim * dim + dim) {
+    return corrupt(format.name + ": the transform of " + head + " has " +
+                   std::to_string(tensor.size()) + " numbers, wanted " +
+                   std::to_string(2 * dim * dim + dim));
+  }
+  if (!std::all_of(tensor.begin(), tensor.end(), [](float x) { return std::isfinite(x); }))
+    return corrupt(format.name + ": the transform of " + head + " has a number that isn't finite");
+  const auto check = spec.equal_bits ? check_equal_bits : check_bits;
+  return check(format, binding, tensor.last(dim), spec);
+}
+
+FormatDefinition define(const TransformSpec& spec) {
+  const int bits = spec.bits;
+  const std::string number = std::to_string(bits);
   FormatDefinition d;
-  d.info.name = "tc" + std::to_string(bits);
+  d.info.name = (spec.equal_bits ? "bal" : "tc") + number;
   d.info.layout = d.info.name;
-  d.info.summary = "transform coding by calibrated statistics, " + std::to_string(bits) +
-                   " bits a channel on average, scale and zero point per channel over the page";
+  d.info.summary =
+      spec.equal_bits
+          ? "keys balanced by calibrated statistics and rotated, " + number + " bits a channel"
+          : "transform coding by calibrated statistics, " + number + " bits a channel on average";
+  d.info.summary += ", scale and zero point per channel over the page";
   d.info.nominal_bits = bits;
   d.info.granularity = Granularity::kChannel;
   d.info.zero_point = true;
   d.info.scale_source = ScaleSource::kDynamic;
   d.info.for_values = false;
   d.info.needs.artifacts = true;
-  d.check = [bits](const FormatInfo& format, const CodecBinding& binding) {
-    return check_artifact(format, binding, bits);
+  d.check = [spec](const FormatInfo& format, const CodecBinding& binding) {
+    return check_artifact(format, binding, spec);
   };
-  d.make = [name = d.info.name](const CodecBinding& binding) -> std::unique_ptr<Codec> {
-    return std::make_unique<TransformCodec>(name, binding);
+  d.make = [spec, name = d.info.name](const CodecBinding& binding) -> std::unique_ptr<Codec> {
+    return std::make_unique<TransformCodec>(name, spec, binding);
   };
-  d.band = [bits](Side, int) -> DistortionBand {
-    const GridKind kind = bits <= 2 ? GridKind::kLeastSquares : GridKind::kZeroPoint;
+  d.band = [spec, bits](Side, int) -> DistortionBand {
+    const bool fitted = bits <= 2 && !spec.equal_bits;
+    const GridKind kind = fitted ? GridKind::kLeastSquares : GridKind::kZeroPoint;
     const double db = gauss_db(bits, kind, kPageTokens);
     return {db - 0.35, db + 0.35};
   };
@@ -272,7 +327,8 @@ FormatDefinition define(int bits) {
 
 std::vector<FormatDefinition> transform_family() {
   std::vector<FormatDefinition> formats;
-  for (const int bits : {4, 3, 2}) formats.push_back(define(bits));
+  for (const int bits : {4, 3, 2}) formats.push_back(define({.bits = bits}));
+  for (const int bits : {8, 4, 3, 2}) formats.push_back(define({.bits = bits, .equal_bits = true}));
   return formats;
 }
 

@@ -21,8 +21,11 @@ std::vector<LayerTransforms> some_layers() {
     for (int h = 0; h < 2; ++h) {
       std::vector<float>& matrices = layers[l].matrices.emplace_back();
       for (int i = 0; i < 2 * 32 * 32; ++i) matrices.push_back(static_cast<float>(rng.below(100)));
+      layers[l].balanced.push_back(matrices);
+      layers[l].balanced.back()[0] += 1000;
       layers[l].bits["tc4"].emplace_back(32, 4);
       layers[l].bits["tc2"].emplace_back(32, 2);
+      layers[l].bits["bal3"].emplace_back(32, 3);
     }
   }
   return layers;
@@ -41,19 +44,23 @@ TEST(Sidecar, ComesBackAsItWasMade) {
   EXPECT_EQ(sidecar->facts().command, "kvant calibrate x");
   EXPECT_EQ(sidecar->facts().tokens, 77);
   EXPECT_EQ(sidecar->facts().seed, 3u);
-  const std::vector<std::string> both = {"tc2", "tc4"};
-  EXPECT_EQ(sidecar->all_formats(), both);
+  const std::vector<std::string> all = {"bal3", "tc2", "tc4"};
+  EXPECT_EQ(sidecar->all_formats(), all);
   for (int l = 0; l < 4; ++l)
-    EXPECT_EQ(sidecar->formats(l, 2, 32), l == 0 || l == 2 ? both : std::vector<std::string>())
-        << l;
+    EXPECT_EQ(sidecar->formats(l, 2, 32), l == 0 || l == 2 ? all : std::vector<std::string>()) << l;
   EXPECT_TRUE(sidecar->formats(0, 3, 32).empty());
   EXPECT_TRUE(sidecar->formats(0, 2, 64).empty());
   const auto artifacts = sidecar->artifacts(2, "tc2", 2, 32);
+  const auto balanced = sidecar->artifacts(2, "bal3", 2, 32);
   ASSERT_NE(artifacts, nullptr);
+  ASSERT_NE(balanced, nullptr);
   for (size_t h = 0; h < 2; ++h) {
     std::vector<float> want = layers[2].matrices[h];
     want.insert(want.end(), 32, 2.0f);
     EXPECT_EQ((*artifacts)[h], want);
+    want = layers[2].balanced[h];
+    want.insert(want.end(), 32, 3.0f);
+    EXPECT_EQ((*balanced)[h], want);
   }
   EXPECT_EQ(sidecar->artifacts(2, "tc3", 2, 32), nullptr);
   EXPECT_EQ(sidecar->artifacts(1, "tc2", 2, 32), nullptr);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <Eigen/Dense>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -40,10 +42,8 @@ HeadMoments random_moments(uint64_t seed) {
   return moments;
 }
 
-// q'·k' = q·k.
-TEST(TransformFit, ProductsAreKept) {
-  const auto fit = fit_transform(random_moments(1), kDim);
-  ASSERT_TRUE(fit.ok()) << fit.status().message();
+// q'·k' = q·k, of matrices as an artifact has them.
+void expect_kept_products(std::span<const float> matrices) {
   Rng rng(2);
   for (int n = 0; n < 20; ++n) {
     std::vector<double> q(kD), k(kD);
@@ -53,14 +53,20 @@ TEST(TransformFit, ProductsAreKept) {
       plain += q[i] * k[i];
       double stored = 0, asked = 0;
       for (size_t j = 0; j < kD; ++j) {
-        stored += double{fit->matrices[i * kD + j]} * k[j];
-        asked += double{fit->matrices[kD * kD + i * kD + j]} * q[j];
+        stored += double{matrices[i * kD + j]} * k[j];
+        asked += double{matrices[kD * kD + i * kD + j]} * q[j];
       }
       turned += stored * asked;
       size += std::fabs(stored * asked);
     }
     EXPECT_NEAR(turned, plain, 1e-5 * size);
   }
+}
+
+TEST(TransformFit, ProductsAreKept) {
+  const auto fit = fit_transform(random_moments(1), kDim);
+  ASSERT_TRUE(fit.ok()) << fit.status().message();
+  expect_kept_products(fit->matrices);
 }
 
 // Stored channels don't hang together, and their variances fall.
@@ -84,6 +90,43 @@ TEST(TransformFit, StoredChannelsAreUncorrelated) {
   EXPECT_TRUE(std::is_sorted(fit->variances.rbegin(), fit->variances.rend()));
 }
 
+TEST(BalancedFit, ProductsAreKept) {
+  const auto fit = fit_balanced(random_moments(1), kDim);
+  ASSERT_TRUE(fit.ok()) << fit.status().message();
+  expect_kept_products(*fit);
+}
+
+// A = H·M with M² = C' # S^-1. With T = M² = AᵀA, the geometric mean is the one positive T with
+// T·S·T = C', and A·M^-1 is orthonormal: A·S·Aᵀ and A^-T·C'·A^-1 are then the same matrix.
+TEST(BalancedFit, KeysVaryAsQueriesWeightThem) {
+  const HeadMoments moments = random_moments(1);
+  const std::vector<float> fit = fit_balanced(moments, kDim, 0.1).value();
+  using Square = Eigen::Matrix<double, kDim, kDim, Eigen::RowMajor>;
+  const auto symmetric = [](const std::vector<double>& sums) {
+    Square lower = Eigen::Map<const Square>(sums.data()) / 500;
+    return Square(lower.selfadjointView<Eigen::Lower>());
+  };
+  const Square keys = symmetric(moments.key);
+  Square queries = symmetric(moments.query);
+  queries = queries / (queries.trace() / kDim) + 0.1 * Square::Identity();
+  using Floats = Eigen::Matrix<float, kDim, kDim, Eigen::RowMajor>;
+  const Square a = Eigen::Map<const Floats>(fit.data()).cast<double>();
+  const Square a_inverse_t = Eigen::Map<const Floats>(fit.data() + kD * kD).cast<double>();
+  const Square t = a.transpose() * a;
+  EXPECT_LT((t * keys * t - queries).norm(), 1e-4 * queries.norm());
+  const Square seen = a * keys * a.transpose();
+  const Square weights = a_inverse_t * queries * a_inverse_t.transpose();
+  EXPECT_LT((seen - weights).norm(), 1e-4 * weights.norm());
+  // What is left of A without H is symmetric.
+  Square hadamard;
+  for (int i = 0; i < kDim; ++i) {
+    for (int j = 0; j < kDim; ++j)
+      hadamard(i, j) = std::popcount(static_cast<unsigned>(i & j)) % 2 == 0 ? 0.125 : -0.125;
+  }
+  const Square m = hadamard * a;
+  EXPECT_LT((m - m.transpose()).norm(), 1e-5 * m.norm());
+}
+
 TEST(TransformFit, TheSameStatisticsGiveTheSameBits) {
   EXPECT_EQ(fit_transform(random_moments(4), kDim)->matrices,
             fit_transform(random_moments(4), kDim)->matrices);
@@ -91,7 +134,9 @@ TEST(TransformFit, TheSameStatisticsGiveTheSameBits) {
 
 TEST(TransformFit, StatisticsThatTellNothingAreRefused) {
   const auto said = [](const HeadMoments& moments) {
-    return fit_transform(moments, kDim).status().message();
+    const std::string message = fit_transform(moments, kDim).status().message();
+    EXPECT_EQ(fit_balanced(moments, kDim).status().message(), message);
+    return message;
   };
   HeadMoments none = random_moments(1);
   none.num_keys = 0;
@@ -116,6 +161,9 @@ TEST(TransformFit, DeficientStatisticsGiveFiniteNumbers) {
   const auto fit = fit_transform(flat, kDim);
   ASSERT_TRUE(fit.ok()) << fit.status().message();
   for (const float x : fit->matrices) ASSERT_TRUE(std::isfinite(x));
+  const auto balanced = fit_balanced(flat, kDim);
+  ASSERT_TRUE(balanced.ok()) << balanced.status().message();
+  for (const float x : *balanced) ASSERT_LT(std::fabs(x), 1e4f);
 }
 
 double error_of(std::span<const double> variances, std::span<const int> bits) {

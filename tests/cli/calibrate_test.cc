@@ -134,6 +134,22 @@ TEST(Calibrate, ReadsChatsThroughTheModelsTemplate) {
   EXPECT_EQ(run.json()["documents"], 5);
 }
 
+// Another basis in the same file, for the formats that name it.
+TEST(Calibrate, BalancedFormatsHaveABasisOfTheirOwn) {
+  const std::string out = out_folder("balanced");
+  const Words data = {"--data", text_file(), "--samples", "8", "--out", out, "--for"};
+  for (const char* formats : {"bal4,bal3,bal2,bal8", "tc4,bal4"}) {
+    Words words = data;
+    words.push_back(formats);
+    ASSERT_EQ(calibrate(wide_model(), words).exit_code, 0) << formats;
+    const ProgramRun run = perplexity({"--kv", "bal4/int8_token", "--calibration", out});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(run.json()["effective"][0], "bal4/int8_token");
+  }
+  EXPECT_THAT(perplexity({"--kv", "bal3/bf16", "--calibration", out}).err,
+              HasSubstr("needs to be calibrated"));
+}
+
 TEST(Calibrate, WhatCantBeIsOneSentence) {
   const std::string out = out_folder("refused");
   const auto said = [&](Words words) {

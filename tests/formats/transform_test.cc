@@ -142,5 +142,46 @@ TEST(Transform, AnArtifactThatCantBeIsRefusedByWhatIsWrongWithIt) {
   EXPECT_THAT(message(4, bad), testing::HasSubstr("falling, in sections of 16"));
 }
 
+// A balanced page is the page of plain integers of the rows in another basis, and reads like it.
+TEST(Transform, ABalancedPageIsAPlainOneOfRowsInItsBasis) {
+  for (const int bits : {8, 4, 3, 2}) {
+    const std::vector<float> tensor = artifact(std::vector<int>(kD, bits));
+    const CodecArtifacts artifacts{.tensor = tensor};
+    CodecBinding binding;
+    binding.dim = kDim;
+    binding.artifacts = &artifacts;
+    const auto codec = bind_codec(**find_format("bal" + std::to_string(bits)), binding);
+    ASSERT_TRUE(codec.ok()) << codec.status().message();
+    const std::string plain = "int" + std::to_string(bits) + "_channel_z";
+    const auto inner = bind_for_test(**find_format(plain), Side::kKey, kDim);
+    const Rows rows = gaussian_rows(kDim, 11);
+    Rows turned(rows.size(), 0.0f);
+    for (size_t t = 0; t < kPageTokens; ++t) {
+      for (size_t j = 0; j < kD; ++j) {
+        for (size_t i = 0; i < kD; ++i) turned[t * kD + i] += rows[t * kD + j] * tensor[i * kD + j];
+      }
+    }
+    AlignedArray<std::byte> page((*codec)->page_bytes()), want((*inner)->page_bytes());
+    PageInput input;
+    input.rows = rows.data();
+    (*codec)->encode(input, page.data());
+    input.rows = turned.data();
+    (*inner)->encode(input, want.data());
+    ASSERT_EQ(page.size(), want.size());
+    EXPECT_EQ(std::memcmp(page.data(), want.data(), page.size()), 0) << bits;
+  }
+}
+
+TEST(Transform, ABalancedFormatHasItsBitsInEveryChannel) {
+  const std::vector<float> tensor = artifact(sections({6, 4, 4, 2}));
+  const CodecArtifacts artifacts{.tensor = tensor};
+  CodecBinding binding;
+  binding.dim = kDim;
+  binding.artifacts = &artifacts;
+  const auto codec = bind_codec(**find_format("bal4"), binding);
+  ASSERT_FALSE(codec.ok());
+  EXPECT_THAT(codec.status().message(), testing::HasSubstr("gives channel 0 6 bits, wanted 4"));
+}
+
 }  // namespace
 }  // namespace kvant
