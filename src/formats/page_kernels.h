@@ -19,7 +19,9 @@
 //
 // Value of a code: x = scale·(u − offset) + zero, with scale ≥ 0 and zero in binary16, per page,
 // token group or channel. Where scales are per channel, a factor per token may multiply all that;
-// it is a byte b that stands for the positive binary16 of the bits b << 7.
+// it is a byte b that stands for the positive binary16 of the bits b << 7, or a binary16. Where
+// they are per token, a binary16 per channel may, of V. Scales of blocks may be E4M3 or E8M0 bytes
+// times one float, and codes of 4 bits may be places in a table of 16 bytes u.
 //
 // Precision (docs/numerics.md): queries and probabilities are quantized to integers of magnitude ≤
 // 32639, so that both limbs of 256·hi + lo are signed bytes, each with one float scale per query
@@ -52,9 +54,12 @@ enum class ScaleLayout : uint8_t {
   kChannel,  // scale[D]
 };
 
+// What the bytes of block scales are (OCP Microscaling Formats, 2023).
+enum class BlockScale : uint8_t { kE4m3, kE8m0 };
+
 struct IntPage {
   const uint8_t* codes;   // layout above, 64-byte aligned
-  const uint16_t* scale;  // binary16
+  const uint16_t* scale;  // binary16; unused where there are block scales
   const uint16_t* zero;   // binary16, or nullptr: no zero points
   const uint8_t* factor;  // [64], of kChannel; nullptr: all are 1
   int bits;               // 1..8
@@ -62,11 +67,23 @@ struct IntPage {
   int dim;
   int num_groups;  // of kToken; 1 otherwise
   ScaleLayout layout;
+  // Binary16 along the other axis; nullptr: all are 1. Of kChannel [64], instead of `factor`; of
+  // kToken [dim], V alone.
+  const uint16_t* across = nullptr;
+  // Of kToken, instead of `scale`: [num_groups][64] bytes, each times `unit`.
+  const uint8_t* block_scale = nullptr;
+  BlockScale block_type = BlockScale::kE4m3;
+  float unit = 1.0f;
+  // [16]: the u that a code of 4 bits stands for; nullptr: itself.
+  const uint8_t* levels = nullptr;
 };
 
 // Which float a stored element is.
 enum class FloatType : uint8_t { kF32, kF16, kBf16, kE4m3, kE5m2 };
 size_t float_bytes(FloatType type);
+
+// Channels that share an E8M0 scale in a page of floats.
+inline constexpr int kMxBlock = 32;
 
 // A page of floats: K is [D][64] (dim-major), V is [64][D].
 struct FloatPage {
@@ -76,6 +93,8 @@ struct FloatPage {
   int num_tokens;         // tokens that exist; what lies behind them may be anything, NaN included
   const uint16_t* scale;  // binary16; nullptr: none
   ScaleLayout layout;     // kPage or kToken with one group
+  // [dim/kMxBlock][64] E8M0 instead of `scale`; not for float_value_from_key.
+  const uint8_t* block_scale = nullptr;
 };
 
 struct PageKernels {

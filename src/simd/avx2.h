@@ -191,6 +191,12 @@ KVANT_INLINE U8 shift_left(U8 a, int n) {
   return {_mm256_sll_epi16(a.lo, count), _mm256_sll_epi16(a.hi, count)};
 }
 
+// Every byte of `places`, 0 to 15, replaced by that byte of the table; a table is 16 bytes, four
+// times over.
+KVANT_INLINE U8 look_up(U8 table, U8 places) {
+  return {_mm256_shuffle_epi8(table.lo, places.lo), _mm256_shuffle_epi8(table.hi, places.hi)};
+}
+
 // Even and odd bytes of the codes as 16-bit integers, for products of pairs (dims 0 and 2, dims 1
 // and 3 of a quad). vpmaddubsw isn't used: it saturates at 16 bits, and two of it (one for each
 // limb) cost what two vpmaddwd cost.

@@ -125,6 +125,8 @@ KVANT_INLINE U8 field(U8 a) {
 }
 KVANT_INLINE U8 shift_left(U8 a, int n) { return {_mm512_sll_epi16(a.v, _mm_cvtsi32_si128(n))}; }
 
+KVANT_INLINE U8 look_up(U8 table, U8 places) { return {_mm512_shuffle_epi8(table.v, places.v)}; }
+
 inline constexpr int32_t kCodeBias = 0;
 inline constexpr bool kNeedsDotProducts = false;
 

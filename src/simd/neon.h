@@ -186,6 +186,10 @@ KVANT_INLINE U8 shift_left(U8 a, int n) {
   return each<U8>([&](auto x) { return vshlq_u8(x, count); }, a);
 }
 
+KVANT_INLINE U8 look_up(U8 table, U8 places) {
+  return each<U8>([](auto t, auto x) { return vqtbl1q_u8(t, x); }, table, places);
+}
+
 #if defined(__ARM_FEATURE_DOTPROD)
 
 // Signed codes (the unsigned ones minus 128) times both signed limbs of 256·high + low, summed

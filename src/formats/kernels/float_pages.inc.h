@@ -28,7 +28,9 @@ void token_scales(const FloatPage& page, float* out) {
 // sums in the output between strips: so the page is read nearly in order. Each step asks for its
 // share of the next strip, as the hardware doesn't follow strides; what it asks for behind the
 // page's end is harmless, and often the next page.
-constexpr int kKeyStrip = 32;  // dims: 4 KiB of bf16, 512 products for each load and store of sums
+// A strip of dims is also a block of those that share an E8M0 scale.
+constexpr int kKeyStrip =
+    kMxBlock;  // dims: 4 KiB of bf16, 512 products for each load and store of sums
 constexpr int kValueStrip = 16;  // tokens
 
 KVANT_INLINE void ask_for(const std::byte* strip, size_t strip_bytes, size_t offset) {
@@ -57,6 +59,23 @@ KVANT_INLINE void score_strip(const std::byte* strip, size_t num_dims, int num_t
   }
 }
 
+// The products of one block of dims, times its scales, added to the scores.
+template <FloatType kType, int kQueries>
+KVANT_INLINE void score_block(const std::byte* strip, const FloatPage& page, size_t first,
+                              const float* q, float* scores, size_t stride) {
+  alignas(64) float part[kQueries][kTokens];
+  alignas(64) float scale[kTokens];
+  widen_e8m0(page.block_scale + first / kMxBlock * kTokens, kTokens, scale);
+  score_strip<kType, kQueries>(strip, kMxBlock, page.num_tokens, q, static_cast<size_t>(page.dim),
+                               true, part[0], kTokens);
+  for (size_t i = 0; i < kQueries; ++i) {
+    for (int t = 0; t < page.num_tokens; t += kLanes) {
+      const F32 before = first == 0 ? zero() : load(scores + i * stride + t);
+      store(scores + i * stride + t, fma(load(part[i] + t), load(scale + t), before));
+    }
+  }
+}
+
 template <FloatType kType>
 void float_key_scores_as(const FloatPage& page, const float* queries, int num_queries,
                          float* scores, size_t stride) {
@@ -68,8 +87,12 @@ void float_key_scores_as(const FloatPage& page, const float* queries, int num_qu
     float* out = scores + static_cast<size_t>(first) * stride;
     const std::byte* strip = page.data;
     for (size_t d = 0; d < dim; d += kKeyStrip, strip += kBytesOf<kType> * kTokens * kKeyStrip) {
-      score_strip<kType, block.kQueries>(strip, dim - d < kKeyStrip ? dim - d : kKeyStrip,
-                                         page.num_tokens, q + d, dim, d == 0, out, stride);
+      if (page.block_scale != nullptr) {
+        score_block<kType, block.kQueries>(strip, page, d, q + d, out, stride);
+      } else {
+        score_strip<kType, block.kQueries>(strip, dim - d < kKeyStrip ? dim - d : kKeyStrip,
+                                           page.num_tokens, q + d, dim, d == 0, out, stride);
+      }
     }
     for (size_t i = 0; i < block.kQueries; ++i) {
       for (int t = 0; t < kTokens; t += kLanes) {
@@ -93,13 +116,14 @@ KVANT_INLINE void float_weights(const FloatPage& page, const float* scale, const
   }
 }
 
-// Tokens [0, num_tokens) of a strip of at most kValueStrip; weights are kTokens apart.
+// `count` channels of tokens [0, num_tokens) of a strip of at most kValueStrip rows, `row_bytes`
+// apart; weights are kTokens apart.
 template <FloatType kType, int kQueries>
-KVANT_INLINE void accumulate_strip(const std::byte* strip, int dim, int num_tokens,
-                                   const float* weights, float* acc, size_t stride_acc) {
-  const size_t row_bytes = kBytesOf<kType> * static_cast<size_t>(dim);
+KVANT_INLINE void accumulate_strip(const std::byte* strip, size_t row_bytes, int count,
+                                   int num_tokens, const float* weights, float* acc,
+                                   size_t stride_acc) {
   size_t ahead = 0;
-  for (int c = 0; c < dim; c += kLanes, acc += kLanes) {
+  for (int c = 0; c < count; c += kLanes, acc += kLanes) {
     F32 sum[kQueries];
     for (size_t i = 0; i < kQueries; ++i) sum[i] = load(acc + i * stride_acc);
     const std::byte* v = strip + kBytesOf<kType> * static_cast<size_t>(c);
@@ -112,22 +136,37 @@ KVANT_INLINE void accumulate_strip(const std::byte* strip, int dim, int num_toke
   }
 }
 
+// All tokens of `count` channels from `first` on, whose tokens' scales are given.
+template <FloatType kType, int kQueries>
+KVANT_INLINE void accumulate_channels(const FloatPage& page, int first, int count,
+                                      const float* scale, const float* p, size_t stride_p,
+                                      float* acc, size_t stride_acc) {
+  alignas(64) float weights[kQueries][kTokens];
+  float_weights(page, scale, p, stride_p, weights);
+  const size_t row_bytes = kBytesOf<kType> * static_cast<size_t>(page.dim);
+  const std::byte* strip = page.data + kBytesOf<kType> * static_cast<size_t>(first);
+  for (int t = 0; t < page.num_tokens; t += kValueStrip, strip += row_bytes * kValueStrip) {
+    const int rest = page.num_tokens - t;
+    accumulate_strip<kType, kQueries>(strip, row_bytes, count,
+                                      rest < kValueStrip ? rest : kValueStrip, weights[0] + t,
+                                      acc + first, stride_acc);
+  }
+}
+
 template <FloatType kType>
 void float_value_accumulate_as(const FloatPage& page, const float* p, size_t stride_p,
                                int num_queries, float* acc, size_t stride_acc) {
   alignas(64) float scale[kTokens];
   token_scales(page, scale);
-  const size_t strip_bytes = kBytesOf<kType> * static_cast<size_t>(page.dim) * kValueStrip;
+  const int width = page.block_scale == nullptr ? page.dim : kMxBlock;
   for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
-    alignas(64) float weights[block.kQueries][kTokens];
-    float_weights(page, scale, p + static_cast<size_t>(first) * stride_p, stride_p, weights);
+    const float* weights = p + static_cast<size_t>(first) * stride_p;
     float* out = acc + static_cast<size_t>(first) * stride_acc;
-    const std::byte* strip = page.data;
-    for (int t = 0; t < page.num_tokens; t += kValueStrip, strip += strip_bytes) {
-      const int rest = page.num_tokens - t;
-      accumulate_strip<kType, block.kQueries>(strip, page.dim,
-                                              rest < kValueStrip ? rest : kValueStrip,
-                                              weights[0] + t, out, stride_acc);
+    for (int c = 0; c < page.dim; c += width) {
+      if (page.block_scale != nullptr)
+        widen_e8m0(page.block_scale + c / kMxBlock * kTokens, kTokens, scale);
+      accumulate_channels<kType, block.kQueries>(page, c, width, scale, weights, stride_p, out,
+                                                 stride_acc);
     }
   });
 }

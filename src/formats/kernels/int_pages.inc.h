@@ -1,8 +1,9 @@
 // Part of page_kernels.inc.h: pages of integer codes.
 //
 // Codes of 8, 4 and 2 bits are multiplied as they lie: a dot product runs over the vectors of a
-// tile once per bit field. Widths that need several planes (3, 5, 6, 7), and single bits, are put
-// together into 8-bit codes first, once per call.
+// tile once per bit field, and codes that are places in a table are looked up on the way. Widths
+// that need several planes (3, 5, 6, 7), and single bits, are put together into 8-bit codes first,
+// once per call.
 namespace kvant::KVANT_ISA {
 namespace {
 
@@ -52,21 +53,35 @@ struct OpenPage {
   int num_groups;
   int offset;
   bool per_channel;
+  bool has_across;  // of pages whose scales are per token
   alignas(64) float scale[kTokens * kMaxGroups];
   alignas(64) float zero[kTokens * kMaxGroups];
-  alignas(64) float factor[kTokens];  // of per-channel pages
+  alignas(64) float factor[kTokens];     // of per-channel pages
+  alignas(64) float across[kMaxIntDim];  // of the others: a factor per channel
+  alignas(64) uint8_t levels[64];        // where codes are places: the table, four times over
   alignas(64) uint8_t unpacked[kTokens * kMaxIntDim];
 };
 
 // The factors of a page's tokens.
-void open_factors(const uint8_t* factor, float* out) {
-  if (factor == nullptr) {
+void open_factors(const IntPage& page, float* out) {
+  if (page.across != nullptr) return widen(page.across, kTokens, false, out);
+  if (page.factor == nullptr) {
     for (int t = 0; t < kTokens; t += kLanes) store(out + t, set1(1.0f));
     return;
   }
   alignas(64) uint16_t halves[kTokens];
-  for (int t = 0; t < kTokens; ++t) halves[t] = static_cast<uint16_t>(factor[t] << 7);
+  for (int t = 0; t < kTokens; ++t) halves[t] = static_cast<uint16_t>(page.factor[t] << 7);
   widen(halves, kTokens, false, out);
+}
+
+void open_scales(const IntPage& page, int count, float* out) {
+  if (page.block_scale == nullptr)
+    return widen(page.scale, count, page.layout == ScaleLayout::kPage, out);
+  if (page.block_type == BlockScale::kE8m0) widen_e8m0(page.block_scale, count, out);
+  for (int i = 0; i < count; i += kLanes) {
+    const bool e4m3 = page.block_type == BlockScale::kE4m3;
+    store(out + i, mul(e4m3 ? load_e4m3(page.block_scale + i) : load(out + i), set1(page.unit)));
+  }
 }
 
 // A K page is 4 tiles of dim/4 quads, a V page dim/16 tiles of 16.
@@ -81,9 +96,12 @@ void open_page(const IntPage& page, int num_tiles, int num_quads, OpenPage& open
   open.num_groups = open.per_channel ? 1 : page.num_groups;
   open.offset = page.offset;
   const int count = open.per_channel ? page.dim : kTokens * page.num_groups;
-  widen(page.scale, count, page.layout == ScaleLayout::kPage, open.scale);
+  open_scales(page, count, open.scale);
   widen(page.zero, count, page.layout == ScaleLayout::kPage, open.zero);
-  if (open.per_channel) open_factors(page.factor, open.factor);
+  if (open.per_channel) open_factors(page, open.factor);
+  open.has_across = !open.per_channel && page.across != nullptr;
+  if (open.has_across) widen(page.across, page.dim, false, open.across);
+  for (int i = 0; page.levels != nullptr && i < 64; ++i) open.levels[i] = page.levels[i % 16];
 }
 
 // Quantizes n floats (a multiple of 16) whose largest magnitude is known into limbs; `sum` is left
@@ -114,11 +132,30 @@ KVANT_INLINE float sum_of(const float* x, int n) {
   return reduce_add(lanes);
 }
 
+// How the bit fields of a vector become codes: as they are, or as places in a table.
+template <int kBits>
+struct PlainCodes {
+  static constexpr int kWidth = kBits;
+};
+struct TableCodes {
+  static constexpr int kWidth = 4;
+  U8 table;
+};
+template <int kSlot, int kBits>
+KVANT_INLINE Codes read_codes(PlainCodes<kBits>, U8 vector) {
+  return split<kBits * kSlot, kBits>(vector);
+}
+template <int kSlot>
+KVANT_INLINE Codes read_codes(const TableCodes& reader, U8 vector) {
+  return split<0, 8>(look_up(reader.table, field<4 * kSlot, 4>(vector)));
+}
+
 // Adds the dot products of quads [from, to) of one tile with kQueries rows of limbs, `stride` bytes
-// apart. The tile is `num_vectors` vectors, each holding a quad in every field of kWidth bits.
-template <int kWidth, int kQueries, int kSlot = 0>
-KVANT_INLINE void dot_quads(const uint8_t* tile, int num_vectors, int from, int to,
-                            const std::byte* limbs, size_t stride, Acc (&acc)[kQueries]) {
+// apart. The tile is `num_vectors` vectors, each holding a quad in every field of the reader's
+// width.
+template <typename Reader, int kQueries, int kSlot = 0>
+KVANT_INLINE void dot_quads(const Reader& reader, const uint8_t* tile, int num_vectors, int from,
+                            int to, const std::byte* limbs, size_t stride, Acc (&acc)[kQueries]) {
   const int first = from > kSlot * num_vectors ? from : kSlot * num_vectors;
   const int last = to < (kSlot + 1) * num_vectors ? to : (kSlot + 1) * num_vectors;
   const uint8_t* vector = tile + 64 * (first - kSlot * num_vectors);
@@ -127,12 +164,21 @@ KVANT_INLINE void dot_quads(const uint8_t* tile, int num_vectors, int from, int 
   // runs out of registers.
 #pragma GCC unroll 1
   for (int quad = first; quad < last; ++quad, vector += 64, quad_limbs += 8) {
-    const Codes codes = split<kWidth * kSlot, kWidth>(load_bytes(vector));
+    const Codes codes = read_codes<kSlot>(reader, load_bytes(vector));
     for (size_t i = 0; i < kQueries; ++i) acc[i] = dot(acc[i], codes, quad_limbs + i * stride);
   }
-  if constexpr ((kSlot + 1) * kWidth < 8) {
-    dot_quads<kWidth, kQueries, kSlot + 1>(tile, num_vectors, from, to, limbs, stride, acc);
+  if constexpr ((kSlot + 1) * Reader::kWidth < 8) {
+    dot_quads<Reader, kQueries, kSlot + 1>(reader, tile, num_vectors, from, to, limbs, stride, acc);
   }
+}
+
+// run(reader) with the reader of the page's codes.
+template <typename Run>
+KVANT_INLINE void with_reader(const OpenPage& page, bool has_levels, Run run) {
+  if (has_levels) return run(TableCodes{load_bytes(page.levels)});
+  if (page.width == 8) return run(PlainCodes<8>{});
+  if (page.width == 4) return run(PlainCodes<4>{});
+  run(PlainCodes<2>{});
 }
 
 // scale · (the integer sum with the codes' offset taken out).
@@ -164,9 +210,10 @@ void int_prepare_query(const float* queries, int num_queries, int dim, int num_g
   }
 }
 
-template <int kWidth, int kQueries>
-KVANT_INLINE void token_scores(const OpenPage& page, const std::byte* prepared, size_t record,
-                               float* scores, size_t stride) {
+template <int kQueries, typename Reader>
+KVANT_INLINE void token_scores(const Reader& reader, const OpenPage& page,
+                               const std::byte* prepared, size_t record, float* scores,
+                               size_t stride) {
   const int group_quads = page.dim / page.num_groups / 4;
   for (int tg = 0; tg < kTokens / kLanes; ++tg) {
     F32 score[kQueries];
@@ -174,8 +221,8 @@ KVANT_INLINE void token_scores(const OpenPage& page, const std::byte* prepared, 
     for (int g = 0; g < page.num_groups; ++g) {
       Acc acc[kQueries];
       for (Acc& a : acc) a = zero_acc();
-      dot_quads<kWidth>(page.tiles + 64 * tg * page.num_vectors, page.num_vectors, g * group_quads,
-                        (g + 1) * group_quads, prepared, record, acc);
+      dot_quads(reader, page.tiles + 64 * tg * page.num_vectors, page.num_vectors, g * group_quads,
+                (g + 1) * group_quads, prepared, record, acc);
       const int at = g * kTokens + tg * kLanes;
       for (size_t i = 0; i < kQueries; ++i) {
         const auto& row =
@@ -205,9 +252,10 @@ KVANT_INLINE QuantizedRow channel_query(const OpenPage& page, const float* q, st
   return row;
 }
 
-template <int kWidth, int kQueries>
-KVANT_INLINE void channel_scores(const OpenPage& page, const std::byte* prepared, size_t record,
-                                 float* scores, size_t stride) {
+template <int kQueries, typename Reader>
+KVANT_INLINE void channel_scores(const Reader& reader, const OpenPage& page,
+                                 const std::byte* prepared, size_t record, float* scores,
+                                 size_t stride) {
   alignas(64) std::byte limbs[kQueries][2 * kMaxIntDim];
   QuantizedRow rows[kQueries];
   for (size_t i = 0; i < kQueries; ++i) {
@@ -216,8 +264,8 @@ KVANT_INLINE void channel_scores(const OpenPage& page, const std::byte* prepared
   for (int tg = 0; tg < kTokens / kLanes; ++tg) {
     Acc acc[kQueries];
     for (Acc& a : acc) a = zero_acc();
-    dot_quads<kWidth>(page.tiles + 64 * tg * page.num_vectors, page.num_vectors, 0, page.dim / 4,
-                      limbs[0], sizeof(limbs[0]), acc);
+    dot_quads(reader, page.tiles + 64 * tg * page.num_vectors, page.num_vectors, 0, page.dim / 4,
+              limbs[0], sizeof(limbs[0]), acc);
     const F32 factor = load(page.factor + tg * kLanes);
     for (size_t i = 0; i < kQueries; ++i) {
       const F32 score = add(scaled(acc[i], rows[i], page.offset), set1(rows[i].sum));
@@ -226,18 +274,18 @@ KVANT_INLINE void channel_scores(const OpenPage& page, const std::byte* prepared
   }
 }
 
-template <int kWidth>
-void key_scores_of_width(const OpenPage& page, const std::byte* prepared, int num_queries,
-                         float* scores, size_t stride) {
+template <typename Reader>
+void key_scores_by(const Reader& reader, const OpenPage& page, const std::byte* prepared,
+                   int num_queries, float* scores, size_t stride) {
   const size_t record = query_record_bytes(page.dim, page.num_groups, page.per_channel);
   for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
     const size_t i = static_cast<size_t>(first);
     if (page.per_channel) {
-      channel_scores<kWidth, block.kQueries>(page, prepared + i * record, record,
-                                             scores + i * stride, stride);
+      channel_scores<block.kQueries>(reader, page, prepared + i * record, record,
+                                     scores + i * stride, stride);
     } else {
-      token_scores<kWidth, block.kQueries>(page, prepared + i * record, record, scores + i * stride,
-                                           stride);
+      token_scores<block.kQueries>(reader, page, prepared + i * record, record, scores + i * stride,
+                                   stride);
     }
   });
 }
@@ -246,9 +294,9 @@ void int_key_scores(const IntPage& page, const std::byte* prepared, int num_quer
                     size_t stride) {
   OpenPage open;
   open_page(page, kTokens / kLanes, page.dim / 4, open);
-  if (open.width == 8) key_scores_of_width<8>(open, prepared, num_queries, scores, stride);
-  if (open.width == 4) key_scores_of_width<4>(open, prepared, num_queries, scores, stride);
-  if (open.width == 2) key_scores_of_width<2>(open, prepared, num_queries, scores, stride);
+  with_reader(open, page.levels != nullptr, [&](const auto& reader) {
+    key_scores_by(reader, open, prepared, num_queries, scores, stride);
+  });
 }
 
 // p∘scale of one query for the channels of one group (p∘factor where scales are per channel),
@@ -277,9 +325,9 @@ KVANT_INLINE QuantizedRow value_weights(const OpenPage& page, int group, const f
   return row;
 }
 
-template <int kWidth, int kQueries>
-KVANT_INLINE void accumulate_values(const OpenPage& page, const float* p, size_t stride_p,
-                                    float* acc, size_t stride_acc) {
+template <int kQueries, typename Reader>
+KVANT_INLINE void accumulate_values(const Reader& reader, const OpenPage& page, const float* p,
+                                    size_t stride_p, float* acc, size_t stride_acc) {
   alignas(64) std::byte limbs[kQueries][2 * kTokens];
   QuantizedRow rows[kQueries];
   const int group_width = page.dim / page.num_groups;
@@ -289,8 +337,8 @@ KVANT_INLINE void accumulate_values(const OpenPage& page, const float* p, size_t
     for (int c = g * group_width; c < (g + 1) * group_width; c += kLanes) {
       Acc sums[kQueries];
       for (Acc& a : sums) a = zero_acc();
-      dot_quads<kWidth>(page.tiles + 4 * c * page.num_vectors, page.num_vectors, 0, kTokens / 4,
-                        limbs[0], sizeof(limbs[0]), sums);
+      dot_quads(reader, page.tiles + 4 * c * page.num_vectors, page.num_vectors, 0, kTokens / 4,
+                limbs[0], sizeof(limbs[0]), sums);
       for (size_t i = 0; i < kQueries; ++i) {
         const F32 x = scaled(sums[i], rows[i], page.offset);
         const F32 constant = set1(rows[i].sum);
@@ -298,19 +346,19 @@ KVANT_INLINE void accumulate_values(const OpenPage& page, const float* p, size_t
                           ? fma(load(page.scale + c), x, mul(load(page.zero + c), constant))
                           : add(x, constant);
         float* out = acc + i * stride_acc + c;
-        store(out, add(load(out), y));
+        store(out, page.has_across ? fma(y, load(page.across + c), load(out)) : add(load(out), y));
       }
     }
   }
 }
 
-template <int kWidth>
-void accumulate_values_of_width(const OpenPage& page, const float* p, size_t stride_p,
-                                int num_queries, float* acc, size_t stride_acc) {
+template <typename Reader>
+void accumulate_values_by(const Reader& reader, const OpenPage& page, const float* p,
+                          size_t stride_p, int num_queries, float* acc, size_t stride_acc) {
   for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
     const size_t i = static_cast<size_t>(first);
-    accumulate_values<kWidth, block.kQueries>(page, p + i * stride_p, stride_p,
-                                              acc + i * stride_acc, stride_acc);
+    accumulate_values<block.kQueries>(reader, page, p + i * stride_p, stride_p,
+                                      acc + i * stride_acc, stride_acc);
   });
 }
 
@@ -318,12 +366,9 @@ void int_value_accumulate(const IntPage& page, const float* p, size_t stride_p, 
                           float* acc, size_t stride_acc) {
   OpenPage open;
   open_page(page, page.dim / kLanes, kTokens / 4, open);
-  if (open.width == 8)
-    accumulate_values_of_width<8>(open, p, stride_p, num_queries, acc, stride_acc);
-  if (open.width == 4)
-    accumulate_values_of_width<4>(open, p, stride_p, num_queries, acc, stride_acc);
-  if (open.width == 2)
-    accumulate_values_of_width<2>(open, p, stride_p, num_queries, acc, stride_acc);
+  with_reader(open, page.levels != nullptr, [&](const auto& reader) {
+    accumulate_values_by(reader, open, p, stride_p, num_queries, acc, stride_acc);
+  });
 }
 
 }  // namespace

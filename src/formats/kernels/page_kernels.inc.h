@@ -54,6 +54,15 @@ void widen(const uint16_t* halves, int n, bool one, float* out) {
   }
 }
 
+// n E8M0 bytes as floats: 2^(e − 127), where 0 is a subnormal number and 255 NaN.
+void widen_e8m0(const uint8_t* exponents, int n, float* out) {
+  for (int i = 0; i < n; ++i) {
+    const uint32_t e = exponents[i];
+    const uint32_t bits = e << 23 | (e == 0 || e == 255 ? uint32_t{1} << 22 : 0);
+    __builtin_memcpy(out + i, &bits, sizeof(bits));
+  }
+}
+
 }  // namespace
 }  // namespace kvant::KVANT_ISA
 

@@ -54,6 +54,19 @@ QuantizedRow quantize(const float* x, int n, int16_t* out) {
   return row;
 }
 
+// E8M0: 2^(e − 127), 255 is NaN.
+float e8m0(uint8_t exponent) {
+  return exponent == 255 ? std::numeric_limits<float>::quiet_NaN()
+                         : std::ldexp(1.0f, exponent - 127);
+}
+
+// Read through binary16 (an exponent bias of 7 instead of 15: times 2^8), where the NaN codes, 0x7f
+// and 0xff, would be 480: they are NaN here too.
+float e4m3(uint8_t byte) {
+  const unsigned nan = (byte & 0x7f) == 0x7f ? 0x7e00 : 0;
+  return f16_to_f32(static_cast<uint16_t>((byte & 0x80) << 8 | (byte & 0x7f) << 7 | nan)) * 256.0f;
+}
+
 // Scales or zero points of a page as floats, one per (group, token) or per channel; all 0 where
 // there are none.
 std::vector<float> page_floats(const IntPage& page, const uint16_t* halves) {
@@ -65,9 +78,27 @@ std::vector<float> page_floats(const IntPage& page, const uint16_t* halves) {
   return out;
 }
 
+std::vector<float> page_scales(const IntPage& page) {
+  if (page.block_scale == nullptr) return page_floats(page, page.scale);
+  std::vector<float> out;
+  for (int i = 0; i < page.num_groups * kTokens; ++i) {
+    const uint8_t byte = page.block_scale[i];
+    out.push_back((page.block_type == BlockScale::kE4m3 ? e4m3(byte) : e8m0(byte)) * page.unit);
+  }
+  return out;
+}
+
+// The codes of a page that are places in a table.
+void look_up(const IntPage& page, std::vector<uint8_t>& u) {
+  if (page.levels == nullptr) return;
+  for (uint8_t& code : u) code = page.levels[code];
+}
+
 // The factors of a page's tokens.
 std::vector<float> page_factors(const IntPage& page) {
   std::vector<float> out(kTokens, 1.0f);
+  for (size_t t = 0; page.across != nullptr && t < out.size(); ++t)
+    out[t] = f16_to_f32(page.across[t]);
   if (page.factor == nullptr) return out;
   for (size_t t = 0; t < out.size(); ++t) {
     out[t] = f16_to_f32(static_cast<uint16_t>(page.factor[t] << 7));
@@ -111,7 +142,8 @@ void int_key_scores(const IntPage& page, const std::byte* prepared, int num_quer
   const size_t d = static_cast<size_t>(dim);
   std::vector<uint8_t> u(kTokens * d);
   unpack_key_codes(page.codes, page.bits, dim, u.data());
-  const std::vector<float> scale = page_floats(page, page.scale);
+  look_up(page, u);
+  const std::vector<float> scale = page_scales(page);
   const std::vector<float> zero = page_floats(page, page.zero);
   const std::vector<float> factor = page_factors(page);
   const size_t record = int_query_bytes(1, dim, page.num_groups, page.layout);
@@ -151,10 +183,11 @@ void int_value_accumulate(const IntPage& page, const float* p, size_t stride_p, 
   const int dim = page.dim;
   std::vector<uint8_t> u(static_cast<size_t>(kTokens * dim));
   unpack_value_codes(page.codes, page.bits, dim, u.data());
-  const std::vector<float> scale = page_floats(page, page.scale);
+  look_up(page, u);
+  const std::vector<float> scale = page_scales(page);
   const std::vector<float> zero = page_floats(page, page.zero);
-  const std::vector<float> factor = page_factors(page);
   const bool per_channel = page.layout == ScaleLayout::kChannel;
+  const std::vector<float> factor = per_channel ? page_factors(page) : std::vector<float>();
   const int num_groups = per_channel ? 1 : page.num_groups;
   const int width = dim / num_groups;
   for (int i = 0; i < num_queries; ++i, p += stride_p, acc += stride_acc) {
@@ -171,14 +204,17 @@ void int_value_accumulate(const IntPage& page, const float* p, size_t stride_p, 
         for (int t = 0; t < kTokens; ++t) column[t] = u[static_cast<size_t>(t * dim + c)];
         const float x = int_dot(column, limbs, kTokens, row, page.offset);
         const size_t at = static_cast<size_t>(c);
+        if (!per_channel && page.across != nullptr) {
+          acc[c] = std::fma(x + row.sum, f16_to_f32(page.across[at]), acc[c]);
+          continue;
+        }
         acc[c] += per_channel ? std::fma(scale[at], x, zero[at] * row.sum) : x + row.sum;
       }
     }
   }
 }
 
-// Element i of a float page. E4M3 is read through binary16 (an exponent bias of 7 instead of 15:
-// times 2^8), where its NaN codes, 0x7f and 0xff, would be 480: they are NaN here too.
+// Element i of a float page.
 float element(const FloatPage& page, size_t i) {
   const std::byte* at = page.data + i * float_bytes(page.type);
   const auto read16 = [&] {
@@ -186,7 +222,7 @@ float element(const FloatPage& page, size_t i) {
     std::memcpy(&bits, at, sizeof(bits));
     return bits;
   };
-  const auto byte = static_cast<unsigned>(*at);
+  const auto byte = std::to_integer<uint8_t>(*at);
   switch (page.type) {
     case FloatType::kF32: {
       float value;
@@ -197,11 +233,8 @@ float element(const FloatPage& page, size_t i) {
       return f16_to_f32(read16());
     case FloatType::kBf16:
       return bf16_to_f32(read16());
-    case FloatType::kE4m3: {
-      const unsigned nan = (byte & 0x7f) == 0x7f ? 0x7e00 : 0;
-      return f16_to_f32(static_cast<uint16_t>((byte & 0x80) << 8 | (byte & 0x7f) << 7 | nan)) *
-             256.0f;
-    }
+    case FloatType::kE4m3:
+      return e4m3(byte);
     case FloatType::kE5m2:
       return f16_to_f32(static_cast<uint16_t>(byte << 8));
   }
@@ -222,11 +255,19 @@ void float_key_scores(const FloatPage& page, const float* queries, int num_queri
         scores[t] = -std::numeric_limits<float>::infinity();
         continue;
       }
+      const int block = page.block_scale == nullptr ? page.dim : kMxBlock;
       float score = 0;
-      for (int k = 0; k < page.dim; ++k) {
-        score = std::fma(queries[k], element(page, static_cast<size_t>(k * kTokens + t)), score);
+      for (int first = 0; first < page.dim; first += block) {
+        float part = 0;
+        for (int k = first; k < first + block; ++k)
+          part = std::fma(queries[k], element(page, static_cast<size_t>(k * kTokens + t)), part);
+        if (page.block_scale == nullptr) {
+          score = part * token_scale(page, t);
+        } else {
+          score = std::fma(part, e8m0(page.block_scale[first / block * kTokens + t]), score);
+        }
       }
-      scores[t] = score * token_scale(page, t);
+      scores[t] = score;
     }
   }
 }
@@ -235,8 +276,11 @@ void float_value_accumulate(const FloatPage& page, const float* p, size_t stride
                             float* acc, size_t stride_acc) {
   for (int i = 0; i < num_queries; ++i, p += stride_p, acc += stride_acc) {
     for (int t = 0; t < page.num_tokens; ++t) {
-      const float weight = p[t] * token_scale(page, t);
       for (int c = 0; c < page.dim; ++c) {
+        const float scale = page.block_scale == nullptr
+                                ? token_scale(page, t)
+                                : e8m0(page.block_scale[c / kMxBlock * kTokens + t]);
+        const float weight = p[t] * scale;
         acc[c] = std::fma(weight, element(page, static_cast<size_t>(t * page.dim + c)), acc[c]);
       }
     }

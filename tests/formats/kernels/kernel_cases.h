@@ -30,13 +30,48 @@ struct IntCase {
   ScaleLayout layout;
   bool zero_point;
   bool factor = false;  // one per token, of kChannel
+  bool across = false;  // binary16 along the other axis
+  bool blocks = false;  // block scales of `block_type`
+  BlockScale block_type = BlockScale::kE4m3;
+  bool levels = false;  // codes are places in a table
 };
 
 inline std::ostream& operator<<(std::ostream& out, const IntCase& c) {
   static constexpr const char* kLayouts[] = {"page", "token", "channel"};
   return out << (c.side == Side::kKey ? "K" : "V") << " int" << c.bits << " d" << c.dim << " "
              << kLayouts[static_cast<int>(c.layout)] << " groups " << c.num_groups
-             << (c.zero_point ? " zero" : "") << (c.factor ? " factor" : "");
+             << (c.zero_point ? " zero" : "") << (c.factor ? " factor" : "")
+             << (c.across ? " across" : "") << (c.levels ? " levels" : "")
+             << (!c.blocks                           ? ""
+                 : c.block_type == BlockScale::kE4m3 ? " e4m3"
+                                                     : " e8m0");
+}
+
+// Block scales, tables of codes, and factors along the other axis.
+inline std::vector<IntCase> block_cases(Side side, std::initializer_list<int> dims) {
+  std::vector<IntCase> out;
+  for (int dim : dims) {
+    for (int group : {16, 32}) {
+      if (dim % group != 0) continue;
+      IntCase c = {side, 4, dim, dim / group, ScaleLayout::kToken, false};
+      c.levels = true;
+      out.push_back(c);
+      c.blocks = true;
+      out.push_back(c);
+      c.block_type = BlockScale::kE8m0;
+      out.push_back(c);
+      c.levels = false;
+      out.push_back(c);
+    }
+    for (int bits : {4, 3, 2}) {
+      IntCase c = {side, bits, dim, 1, ScaleLayout::kChannel, true};
+      c.across = true;
+      out.push_back(c);
+      c.layout = ScaleLayout::kToken;
+      if (side == Side::kValue) out.push_back(c);
+    }
+  }
+  return out;
 }
 
 // Every combination of width, head size, layout, groups and zero points that a codec may bind.
@@ -57,6 +92,8 @@ inline std::vector<IntCase> all_int_cases(Side side, std::initializer_list<int> 
       }
     }
   }
+  const std::vector<IntCase> blocks = block_cases(side, dims);
+  out.insert(out.end(), blocks.begin(), blocks.end());
   return out;
 }
 
@@ -66,8 +103,23 @@ struct OwnedIntPage {
   std::vector<uint16_t> scale;
   std::vector<uint16_t> zero;
   std::vector<uint8_t> factor;
-  std::vector<uint8_t> u;  // [64][dim], what was packed
+  std::vector<uint16_t> across;
+  std::vector<uint8_t> block_scale;
+  std::vector<uint8_t> levels;
+  std::vector<uint8_t> u;  // [64][dim], what the packed codes stand for
   IntPage page;
+
+  // Scale number `at`, by plain arithmetic.
+  double scale_at(size_t at) const {
+    if (page.block_scale == nullptr) return static_cast<double>(f16_to_f32(scale[at]));
+    const int byte = block_scale[at];
+    if (page.block_type == BlockScale::kE8m0)
+      return std::ldexp(static_cast<double>(page.unit), byte - 127);
+    const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+    const double size =
+        exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+    return size * static_cast<double>(page.unit);
+  }
 };
 
 inline OwnedIntPage make_int_page(const IntCase& c, Rng& random) {
@@ -95,6 +147,18 @@ inline OwnedIntPage make_int_page(const IntCase& c, Rng& random) {
     if (c.zero_point) out.zero.push_back(f32_to_f16(random.normal()));
   }
   if (count > 2) out.scale[1] = 0;  // a constant row: all of it is in the zero point
+  const size_t width = c.layout == ScaleLayout::kChannel ? kTokens : dim;
+  for (size_t i = 0; c.across && i < width; ++i)
+    out.across.push_back(f32_to_f16(0.1f + 2.0f * uniform(random)));
+  for (size_t i = 0; c.blocks && i < count; ++i) {
+    const bool e4m3 = c.block_type == BlockScale::kE4m3;
+    out.block_scale.push_back(static_cast<uint8_t>(e4m3 ? random.below(0x60)  // subnormal ones too
+                                                        : 110 + random.below(12)));
+  }
+  if (c.blocks && c.block_type == BlockScale::kE8m0) out.block_scale[1] = 0;
+  for (int i = 0; c.levels && i < 16; ++i)
+    out.levels.push_back(static_cast<uint8_t>(random.below(25)));
+  for (uint8_t& u : out.u) u = c.levels ? out.levels[u] : u;
   // 1/16 to 15: the bits of a binary16 without its sign and its last seven bits.
   for (size_t t = 0; c.factor && t < kTokens; ++t)
     out.factor.push_back(static_cast<uint8_t>(0x58 + random.next() % 0x40));
@@ -103,10 +167,17 @@ inline OwnedIntPage make_int_page(const IntCase& c, Rng& random) {
               .zero = c.zero_point ? out.zero.data() : nullptr,
               .factor = c.factor ? out.factor.data() : nullptr,
               .bits = c.bits,
-              .offset = c.zero_point ? 0 : 1 << (c.bits - 1),
+              .offset = c.levels       ? 12
+                        : c.zero_point ? 0
+                                       : 1 << (c.bits - 1),
               .dim = c.dim,
               .num_groups = c.num_groups,
-              .layout = c.layout};
+              .layout = c.layout,
+              .across = c.across ? out.across.data() : nullptr,
+              .block_scale = c.blocks ? out.block_scale.data() : nullptr,
+              .block_type = c.block_type,
+              .unit = c.blocks ? 0.37f : 1.0f,
+              .levels = c.levels ? out.levels.data() : nullptr};
   return out;
 }
 
@@ -139,12 +210,14 @@ struct FloatCase {
   int num_tokens;
   bool scaled;
   ScaleLayout layout;
+  bool blocks = false;  // E8M0 scales of 32 channels
 };
 
 inline std::ostream& operator<<(std::ostream& out, const FloatCase& c) {
   static constexpr const char* kTypes[] = {"f32", "f16", "bf16", "e4m3", "e5m2"};
   return out << kTypes[static_cast<int>(c.type)] << " d" << c.dim << " tokens " << c.num_tokens
-             << (!c.scaled                        ? ""
+             << (c.blocks                         ? " blocks"
+                 : !c.scaled                      ? ""
                  : c.layout == ScaleLayout::kPage ? " page scale"
                                                   : " token scale");
 }
@@ -164,9 +237,21 @@ inline std::vector<FloatCase> all_float_cases(std::initializer_list<int> dims) {
   return out;
 }
 
+inline std::vector<FloatCase> mx_cases() {
+  std::vector<FloatCase> out;
+  for (FloatType type : {FloatType::kE4m3, FloatType::kE5m2}) {
+    for (int dim : {32, 96, 128, 256}) {
+      for (int tokens : {33, 64})
+        out.push_back({type, dim, tokens, false, ScaleLayout::kToken, true});
+    }
+  }
+  return out;
+}
+
 struct OwnedFloatPage {
   AlignedArray<std::byte> data;
   std::vector<uint16_t> scale;
+  std::vector<uint8_t> block_scale;
   FloatPage page;
 };
 
@@ -205,12 +290,15 @@ inline OwnedFloatPage make_float_page(const FloatCase& c, Side side, Rng& random
   for (size_t i = 0; c.scaled && i < (c.layout == ScaleLayout::kPage ? 1 : kTokens); ++i) {
     out.scale.push_back(f32_to_f16(0.001f + uniform(random)));
   }
+  for (size_t i = 0; c.blocks && i < dim / kMxBlock * kTokens; ++i)
+    out.block_scale.push_back(static_cast<uint8_t>(i == 3 ? 0 : 115 + random.below(8)));
   out.page = {.data = out.data.data(),
               .type = c.type,
               .dim = c.dim,
               .num_tokens = c.num_tokens,
               .scale = c.scaled ? out.scale.data() : nullptr,
-              .layout = c.layout};
+              .layout = c.layout,
+              .block_scale = c.blocks ? out.block_scale.data() : nullptr};
   return out;
 }
 

@@ -15,6 +15,8 @@ constexpr uint64_t kSeed = 77;
 double widened(uint16_t half) { return static_cast<double>(f16_to_f32(half)); }
 
 double factor_of(const OwnedIntPage& owned, size_t token) {
+  if (owned.page.across != nullptr && owned.page.layout == ScaleLayout::kChannel)
+    return widened(owned.across[token]);
   if (owned.page.factor == nullptr) return 1;
   return widened(static_cast<uint16_t>(owned.factor[token] << 7));
 }
@@ -26,8 +28,10 @@ double value_of(const IntCase& c, const OwnedIntPage& owned, size_t token, size_
                     : c.layout == ScaleLayout::kChannel ? channel
                                                         : group * kTokens + token;
   const double u = owned.u[token * static_cast<size_t>(c.dim) + channel];
-  return factor_of(owned, token) * (widened(owned.scale[at]) * (u - owned.page.offset) +
-                                    (c.zero_point ? widened(owned.zero[at]) : 0.0));
+  const bool by_channel = c.across && c.layout == ScaleLayout::kToken;
+  return (by_channel ? widened(owned.across[channel]) : factor_of(owned, token)) *
+         (owned.scale_at(at) * (u - owned.page.offset) +
+          (c.zero_point ? widened(owned.zero[at]) : 0.0));
 }
 
 // Rounding a row to 32639 steps costs each element half a step; sums of float32 cost a few ulp of
@@ -50,7 +54,7 @@ TEST(ScalarKernels, KeyScoresAreWithinTheRoundingOfTheQuery) {
     for (size_t i = 0; i < 7; ++i) {
       double largest = 0;  // of q, or of q∘scale where the scale is folded into it
       for (size_t d = 0; d < dim; ++d) {
-        const double fold = c.layout == ScaleLayout::kChannel ? widened(owned.scale[d]) : 1.0;
+        const double fold = c.layout == ScaleLayout::kChannel ? owned.scale_at(d) : 1.0;
         largest = std::max(largest, std::fabs(static_cast<double>(queries[i * dim + d])) * fold);
       }
       for (size_t t = 0; t < kTokens; ++t) {
@@ -62,8 +66,8 @@ TEST(ScalarKernels, KeyScoresAreWithinTheRoundingOfTheQuery) {
           const double factor = factor_of(owned, t);
           const double scale = c.layout == ScaleLayout::kChannel ? factor
                                : c.layout == ScaleLayout::kPage
-                                   ? widened(owned.scale[0])
-                                   : widened(owned.scale[group * kTokens + t]);
+                                   ? owned.scale_at(0)
+                                   : owned.scale_at(group * kTokens + t);
           const double x = value_of(c, owned, t, d);
           exact += q * x;
           allowed += largest * kHalfStep * scale * std::fabs(u) + kFloatError * std::fabs(q * x) +
@@ -89,10 +93,12 @@ TEST(ScalarKernels, ValueSumsAreWithinTheRoundingOfTheProbabilities) {
       for (size_t d = 0; d < dim; ++d) {
         const size_t group = d / (dim / static_cast<size_t>(c.num_groups));
         const auto scale_of = [&](size_t t) {
-          return c.layout == ScaleLayout::kChannel ? widened(owned.scale[d]) * factor_of(owned, t)
-                 : c.layout == ScaleLayout::kPage  ? widened(owned.scale[0])
-                                                   : widened(owned.scale[group * kTokens + t]);
+          return c.layout == ScaleLayout::kChannel ? owned.scale_at(d) * factor_of(owned, t)
+                 : c.layout == ScaleLayout::kPage  ? owned.scale_at(0)
+                                                   : owned.scale_at(group * kTokens + t);
         };
+        const bool by_channel = c.across && c.layout == ScaleLayout::kToken;
+        const double across = by_channel ? widened(owned.across[d]) : 1.0;
         double exact = 0, allowed = 0, largest = 0;
         for (size_t t = 0; t < kTokens; ++t) {
           largest = std::max(largest, static_cast<double>(p[i * kTokens + t]) * scale_of(t));
@@ -102,9 +108,9 @@ TEST(ScalarKernels, ValueSumsAreWithinTheRoundingOfTheProbabilities) {
           const double weight = static_cast<double>(p[i * kTokens + t]);
           const double x = value_of(c, owned, t, d);
           exact += weight * x;
-          allowed += largest * kHalfStep * std::fabs(u) +
-                     kFloatError * (std::fabs(weight * x) + largest * std::fabs(u));
-          if (c.zero_point) allowed += kFloatError * weight * 4 * factor_of(owned, t);
+          allowed += largest * kHalfStep * across * std::fabs(u) +
+                     kFloatError * (std::fabs(weight * x) + largest * across * std::fabs(u));
+          if (c.zero_point) allowed += kFloatError * weight * 4 * across * factor_of(owned, t);
         }
         ASSERT_NEAR(static_cast<double>(acc[i * dim + d]), exact, allowed + 1e-30)
             << c << " query " << i;
@@ -158,6 +164,52 @@ TEST(ScalarKernels, FloatPagesAreExactToFloatSums) {
         ASSERT_NEAR(static_cast<double>(sums[i * dim + d]), exact, kFloatError * size + 1e-38) << c;
       }
     }
+  }
+}
+
+// One scale for a token and 32 channels: the page without scales, times them.
+TEST(ScalarKernels, BlockScalesMultiplyTheirChannels) {
+  for (const FloatCase& c : mx_cases()) {
+    Rng random(kSeed);
+    const auto dim = static_cast<size_t>(c.dim), tokens = static_cast<size_t>(c.num_tokens);
+    const OwnedFloatPage keys = make_float_page(c, Side::kKey, random);
+    const OwnedFloatPage values = make_float_page(c, Side::kValue, random);
+    const auto scale_of = [](const OwnedFloatPage& owned, size_t channel, size_t t) {
+      return std::ldexp(1.0, owned.block_scale[channel / kMxBlock * kTokens + t] - 127);
+    };
+    FloatPage plain_keys = keys.page, plain_values = values.page;
+    plain_keys.block_scale = plain_values.block_scale = nullptr;
+    std::vector<float> elements(dim * kTokens), units(dim * dim, 0.0f);
+    for (size_t d = 0; d < dim; ++d) units[d * dim + d] = 1.0f;
+    scalar_table().float_key_scores(plain_keys, units.data(), c.dim, elements.data(), kTokens);
+    const auto q = make_queries(1, dim, random);
+    std::vector<float> scores(kTokens);
+    scalar_table().float_key_scores(keys.page, q.data(), 1, scores.data(), kTokens);
+    for (size_t t = 0; t < tokens; ++t) {
+      double exact = 0, size = 0;
+      for (size_t d = 0; d < dim; ++d) {
+        const double term = double{q[d]} * double{elements[d * kTokens + t]} * scale_of(keys, d, t);
+        exact += term;
+        size += std::fabs(term);
+      }
+      ASSERT_NEAR(double{scores[t]}, exact, 80 * 0x1p-24 * size + 1e-38) << c;
+    }
+    const auto p = make_probabilities(1, kTokens, random);
+    std::vector<double> exact(dim, 0.0), size(dim, 0.0);
+    for (size_t t = 0; t < tokens; ++t) {
+      std::vector<float> one(kTokens, 0.0f), row(dim, 0.0f);
+      one[t] = 1.0f;
+      scalar_table().float_value_accumulate(plain_values, one.data(), kTokens, 1, row.data(), dim);
+      for (size_t d = 0; d < dim; ++d) {
+        const double term = double{p[t]} * double{row[d]} * scale_of(values, d, t);
+        exact[d] += term;
+        size[d] += std::fabs(term);
+      }
+    }
+    std::vector<float> sums(dim, 0.0f);
+    scalar_table().float_value_accumulate(values.page, p.data(), kTokens, 1, sums.data(), dim);
+    for (size_t d = 0; d < dim; ++d)
+      ASSERT_NEAR(double{sums[d]}, exact[d], kFloatError * size[d] + 1e-38) << c;
   }
 }
 

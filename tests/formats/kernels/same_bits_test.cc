@@ -145,10 +145,16 @@ TEST_P(SameBits, IntKeyScoresAtTheBound) {
   }
 }
 
+std::vector<FloatCase> with_mx_cases(std::vector<FloatCase> cases) {
+  const std::vector<FloatCase> more = mx_cases();
+  cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
+
 TEST_P(SameBits, FloatKeyScores) {
   constexpr size_t kStride = 64;
-  for (const FloatCase& c : all_float_cases({64, 80, 128, 576})) {
-    if (is_emulated(table()) && c.dim != 80) continue;
+  for (const FloatCase& c : with_mx_cases(all_float_cases({64, 80, 128, 576}))) {
+    if (is_emulated(table()) && c.dim != 80 && !c.blocks) continue;
     Rng random(kSeed);
     const OwnedFloatPage owned = make_float_page(c, Side::kKey, random);
     const auto queries = make_queries(9, static_cast<size_t>(c.dim), random);
@@ -164,8 +170,8 @@ TEST_P(SameBits, FloatKeyScores) {
 }
 
 TEST_P(SameBits, FloatValueAccumulate) {
-  for (const FloatCase& c : all_float_cases({64, 80, 128, 256})) {
-    if (is_emulated(table()) && c.dim != 80) continue;
+  for (const FloatCase& c : with_mx_cases(all_float_cases({64, 80, 128, 256}))) {
+    if (is_emulated(table()) && c.dim != 80 && !c.blocks) continue;
     Rng random(kSeed);
     const OwnedFloatPage owned = make_float_page(c, Side::kValue, random);
     const auto p = make_probabilities(9, kTokens, random);
