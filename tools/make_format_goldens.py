@@ -5,6 +5,8 @@
 
 - fp8_codes.txt       ml_dtypes: the value of all 256 codes of E4M3 and E5M2, and the codes of inputs around ties,
                       overflow and subnormals (saturated at the largest finite value, as a cache must).
+- fp4_codes.txt       ml_dtypes: the same for E2M1, and the value of all 256 codes of E8M0.
+- block_floats.txt    ml_dtypes and numpy: tokens 6 to 11 of tensor.txt in NVFP4 (tensor scale 1), MXFP4 and MXFP8.
 - tensor.txt          a seeded [64, 128] tensor, and
   quanto*.txt, hqq*.txt what Transformers' QuantizedCache keeps of it with either back end, in groups of 64 channels of a
                       token, decoded: by optimum-quanto 0.2.7 and hqq 0.2.8 themselves (pip install --no-deps).
@@ -125,17 +127,76 @@ def fp8_lines():
     return lines
 
 
+def fp4_lines():
+    import ml_dtypes
+
+    e2m1 = ml_dtypes.float4_e2m1fn
+    lines = ["# value type code bits; encode type input_bits code"]
+    values = np.arange(16, dtype=np.uint8).view(e2m1).astype(np.float32)
+    lines += [f"value e2m1 {c} {v.view(np.uint32):08x}" for c, v in enumerate(values)]
+    scales = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
+    lines += [f"value e8m0 {c} {v.view(np.uint32):08x}" for c, v in enumerate(scales)]
+    finite = np.sort(values[:8])
+    middles = (finite[1:] + finite[:-1]) / 2
+    inputs = np.concatenate([finite, middles, np.nextafter(middles, np.float32(0)),
+                             np.nextafter(middles, np.float32(np.inf)), np.linspace(0, 7, 141),
+                             np.float32([1e9, 3.4e38, 1e-10, 1e-40])]).astype(np.float32)
+    inputs = np.concatenate([inputs, -inputs])
+    codes = np.clip(inputs, -6, 6).astype(e2m1).view(np.uint8)
+    return lines + [f"encode e2m1 {i.view(np.uint32):08x} {c}" for i, c in zip(inputs, codes)]
+
+
+def block_decoded(x, name):
+    """Rows of x in a block format: scale of a block, elements rounded and saturated by ml_dtypes, decoded."""
+    import ml_dtypes as ml
+
+    element, largest, emax, block = {"nvfp4": (ml.float4_e2m1fn, 6, None, 16), "mxfp4": (ml.float4_e2m1fn, 6, 2, 32),
+                                     "mxfp8_e4m3": (ml.float8_e4m3fn, 448, 8, 32),
+                                     "mxfp8_e5m2": (ml.float8_e5m2, 57344, 15, 32)}[name]
+    b = x.reshape(-1, block)
+    amax = np.abs(b).max(1, keepdims=True)
+    if emax is None:
+        scale = np.clip(amax / np.float32(6), 2.0**-9, 448).astype(ml.float8_e4m3fn).astype(np.float32)
+        scale[amax == 0] = 1
+    else:
+        exponent = np.frexp(np.where(amax > 0, amax, 2.0**-127))[1] - 1 - emax
+        scale = np.ldexp(np.float32(1), np.maximum(exponent, -127)).astype(np.float32)
+        scale = scale.astype(ml.float8_e8m0fnu).astype(np.float32)
+    codes = np.clip(b / scale, -largest, largest).astype(element).astype(np.float32)
+    return (codes * scale).reshape(x.shape)
+
+
+BLOCK_FORMATS = ("nvfp4", "mxfp4", "mxfp8_e4m3", "mxfp8_e5m2")
+
+
+def block_lines(x):
+    return ["# format token values"] + [f"{name} {t} " + " ".join(f"{v:.9g}" for v in row) for name in BLOCK_FORMATS
+                                        for t, row in enumerate(block_decoded(x, name))]
+
+
+def block_sqnr(rng):
+    x = rng.standard_normal((20_000, 128)).astype(np.float32)
+    lines = ["# block floats"]
+    for name in BLOCK_FORMATS:
+        y = block_decoded(x, name)
+        lines.append(f"{name} {10 * np.log10((x.astype(np.float64)**2).sum() / ((x - y).astype(np.float64)**2).sum()):.2f}")
+    return lines
+
+
 def main():
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(20260101)
     (out / "fp8_codes.txt").write_text("\n".join(fp8_lines()) + "\n")
+    (out / "fp4_codes.txt").write_text("\n".join(fp4_lines()) + "\n")
     x = tensor(np.random.default_rng(20260102))
+    (out / "block_floats.txt").write_text("\n".join(block_lines(x[6:12])) + "\n")
     (out / "tensor.txt").write_text(rows_text(x) + "\n")
     for bits in (4, 2):
         (out / f"quanto{bits}_g64.txt").write_text(rows_text(quanto_decoded(x, bits, 64)) + "\n")
         (out / f"hqq{bits}_g64.txt").write_text(rows_text(hqq_decoded(x, bits, 64)) + "\n")
-    (out / "gauss_sqnr.txt").write_text("\n".join(gauss_sqnr(rng) + nf4_sqnr(rng)) + "\n")
+    blocks = block_sqnr(np.random.default_rng(20260103))
+    (out / "gauss_sqnr.txt").write_text("\n".join(gauss_sqnr(rng) + nf4_sqnr(rng) + blocks) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "codec_helpers.h"
+#include "formats/fp4_types.h"
 #include "formats/fp8_types.h"
 
 namespace kvant {
@@ -80,6 +81,100 @@ TEST(CaseB5_Fp8, EveryFiniteCodeComesBackAndNoNumberBecomesNaN) {
     EXPECT_EQ(E5m2::encode(huge), 0x7b);
     EXPECT_EQ(E5m2::encode(-huge), 0xfb);
   }
+}
+
+float float_of(const std::string& hex) {
+  return std::bit_cast<float>(static_cast<uint32_t>(std::stoul(hex, nullptr, 16)));
+}
+
+TEST(FeatureF8_Fp4, CodesEqualMlDtypes) {
+  std::ifstream file = open_data("fp4_codes.txt");
+  int values = 0, inputs = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string kind, type, first, second;
+    words >> kind >> type >> first >> second;
+    if (kind == "encode") {
+      EXPECT_EQ(to_e2m1(float_of(first)), std::stoi(second)) << line;
+      ++inputs;
+    } else if (kind == "value") {
+      const auto code = static_cast<uint8_t>(std::stoi(first));
+      const float expected = float_of(second);
+      const float value = type == "e2m1" ? kE2m1Values[code] : e8m0_to_f32(code);
+      ++values;
+      if (std::isnan(expected)) {
+        EXPECT_TRUE(std::isnan(value)) << line;
+        continue;
+      }
+      EXPECT_EQ(std::bit_cast<uint32_t>(value), std::bit_cast<uint32_t>(expected)) << line;
+      if (type == "e2m1") {
+        EXPECT_EQ(int{kE2m1Levels[code]} - kE2m1Offset, static_cast<int>(2 * expected)) << line;
+      } else if (code < 254) {  // the scale of a block whose largest is that power, or just less
+        EXPECT_EQ(to_e8m0(expected, 0), code) << line;
+        EXPECT_EQ(to_e8m0(expected, 2), std::max(code - 2, 0)) << line;
+        EXPECT_EQ(to_e8m0(std::nextafter(expected, 0.0f), 0), std::max(code - 1, 0)) << line;
+        EXPECT_EQ(e8m0_inverse(code) * expected, 1.0f) << line;
+      }
+    }
+  }
+  EXPECT_EQ(values, 16 + 256);
+  EXPECT_GT(inputs, 300);
+}
+
+// Whole rows: scales, elements and their product, to the bit, where no float32 scale is searched.
+TEST(FeatureF8_BlockFloats, RowsEqualMlDtypes) {
+  const Rows x = read_tensor("tensor.txt");
+  std::ifstream file = open_data("block_floats.txt");
+  std::map<std::string, Rows> decoded;  // both sides
+  int rows = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    std::string format;
+    size_t row = 0;
+    words >> format >> row;
+    ++rows;
+    for (const Side side : kSides) {
+      Rows& ours = decoded[format + std::string(side_name(side))];
+      if (ours.empty()) {
+        const Bound bound{nullptr, side, 128, *bind_for_test(**find_format(format), side, 128)};
+        ours = bound.round_trip(x);
+      }
+    }
+    const size_t first = (6 + row) * 128;  // make_format_goldens.py takes tokens 6 to 11
+    for (size_t i = 0; i < 128; ++i) {
+      float expected = 0;
+      words >> expected;
+      EXPECT_EQ(decoded[format + "K"][first + i], expected) << format << " row " << row;
+      EXPECT_EQ(decoded[format + "V"][first + i], expected) << format << " row " << row;
+    }
+  }
+  EXPECT_EQ(rows, 4 * 6);
+}
+
+// The float32 scale of NVFP4: a given one, and one a page that puts the largest value on 6·448.
+TEST(FeatureF8_Nvfp4, TheTensorScaleMovesTheBlockScales) {
+  const Rows x = gaussian_rows(64, kTestSeed);
+  const auto decoded = [](const std::string& name, float scale, const Rows& rows) {
+    const CodecArtifacts artifacts{.tensor_scale = scale, .tensor = {}};
+    CodecBinding binding;
+    binding.dim = 64;
+    binding.artifacts = &artifacts;
+    const Bound bound{nullptr, Side::kKey, 64, *bind_codec(**find_format(name), binding)};
+    return bound.round_trip(rows);
+  };
+  EXPECT_EQ(decoded("nvfp4_tensor", 1.0f, x), decoded("nvfp4", 0, x));
+  Rows small = x, large = x;
+  for (float& v : small) v *= 0x1p-12f;
+  for (float& v : large) v *= 0x1p12f;
+  Rows back = decoded("nvfp4_tensor", 0x1p-12f, small);
+  for (float& v : back) v *= 0x1p12f;
+  EXPECT_EQ(back, decoded("nvfp4", 0, x)) << "a scale for the tensor is a change of unit";
+  // Without it, scales of small and large rows leave E4M3; one of the page fits both.
+  EXPECT_LT(sqnr_db(small, decoded("nvfp4", 0, small)), 15);
+  EXPECT_LT(sqnr_db(large, decoded("nvfp4", 0, large)), 10);
+  for (const Rows& rows : {small, x, large})
+    EXPECT_NEAR(sqnr_db(rows, decoded("nvfp4_head", 0, rows)), 20.45, 0.3);
 }
 
 // Theirs keep float32 scales and zero points, ours binary16: a value moves by the rounding of its
