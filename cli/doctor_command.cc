@@ -14,6 +14,7 @@
 #include "cli/memory.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
+#include "cli/wrap.h"
 #include "evaluate/bandwidth.h"
 #include "formats/codec.h"
 #include "model/ggml_cpu.h"
@@ -111,8 +112,10 @@ std::string render(const Json& f) {
   out += fmt::format("bandwidth  {}/s read by all threads\n",
                      human_bytes(f["read_bandwidth"].get<double>()));
   out += "kernels    the code that reads each kind of format (kvant formats has every name)\n";
-  for (const auto& [code, kinds] : kinds_by_code(f["kernels"]))
-    out += fmt::format("  {:<11}  {}\n", code, fmt::join(kinds, " "));
+  for (const auto& [code, kinds] : kinds_by_code(f["kernels"])) {
+    out += fmt::format("  {:<11}  ", code);
+    append_wrapped(out, fmt::format("{}", fmt::join(kinds, " ")), 15);
+  }
   return out;
 }
 

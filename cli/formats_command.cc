@@ -83,7 +83,8 @@ bool is_asked(const FormatInfo& f, const std::string& word) {
 // Which code reads the format, without the format's name.
 std::string kernel_text(const FormatInfo& f) {
   const std::string kernel = kernel_of(f.name, f.for_keys ? Side::kKey : Side::kValue, kShownDim);
-  return kernel.substr(kernel.find('/') + 1);
+  const size_t begin = kernel.find('/') + 1;
+  return kernel.substr(begin, kernel.find('+') - begin);  // without the rotation before it
 }
 
 std::string render_formats(const std::string& word, bool colored) {

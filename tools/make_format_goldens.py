@@ -7,6 +7,7 @@
                       overflow and subnormals (saturated at the largest finite value, as a cache must).
 - fp4_codes.txt       ml_dtypes: the same for E2M1, and the value of all 256 codes of E8M0.
 - block_floats.txt    ml_dtypes and numpy: tokens 6 to 11 of tensor.txt in NVFP4 (tensor scale 1), MXFP4 and MXFP8.
+- kvarn.txt           numpy, by the paper's formulas in double: tokens 6 to 11 of tensor.txt in KVarN, still rotated.
 - tensor.txt          a seeded [64, 128] tensor, and
   quanto*.txt, hqq*.txt what Transformers' QuantizedCache keeps of it with either back end, in groups of 64 channels of a
                       token, decoded: by optimum-quanto 0.2.7 and hqq 0.2.8 themselves (pip install --no-deps).
@@ -183,6 +184,47 @@ def block_sqnr(rng):
     return lines
 
 
+def hadamard(x):
+    """Rows turned by Sylvester's orthonormal matrix."""
+    h = np.ones((1, 1))
+    while len(h) < x.shape[1]:
+        h = np.block([[h, h], [h, -h]])
+    return x.astype(np.float64) @ h / np.sqrt(len(h))
+
+
+def kvarn_decoded(x, bits, side):
+    """A tile by KVarN's formulas: Sinkhorn in logarithms, then min/max rows; metadata in binary16."""
+    rotated = hadamard(x)
+    tile = rotated.T if side == "K" else rotated  # rows: what gets a scale
+    lc, lr = np.zeros((1, tile.shape[1])), np.zeros((tile.shape[0], 1))
+    deviation = lambda a, axis: np.clip(a.std(axis, ddof=1, keepdims=True), 1e-3, 1e3)
+    best = np.inf
+    for _ in range(8):
+        cur = tile / np.exp(lc) / np.exp(lr)
+        of_cols, of_rows = deviation(cur, 0), deviation(cur, 1)
+        imbalance = of_cols.max() / of_cols.min() + of_rows.max() / of_rows.min()
+        if imbalance <= best:
+            best, kept = imbalance, (lc, lr)
+        lc = np.clip(lc + np.log(of_cols), -0.3, 10)
+        lr = np.clip(lr + np.log(deviation(tile / np.exp(lc) / np.exp(lr), 1)), -0.3, 10)
+    lc, lr = kept
+    cur = tile / np.exp(lc) / np.exp(lr)
+    low, high = cur.min(1, keepdims=True), cur.max(1, keepdims=True)
+    step = np.maximum((high - low) / (2**bits - 1), 1e-10)
+    codes = np.rint((cur - low) / step)
+    half = lambda a: np.float16(a).astype(np.float64)
+    out = (codes * half(np.exp(lr) * step) + half(np.exp(lr) * low)) * half(np.exp(lc))
+    return out.T if side == "K" else out
+
+
+def kvarn_lines(x):
+    """K of x; V of rows whose channels differ in size once they are rotated."""
+    sides = {"K": x, "V": hadamard(x * 2.0 ** (np.arange(x.shape[1]) % 5)).astype(np.float32)}
+    return ["# side bits token values"] + [f"{side} {bits} {t} " + " ".join(f"{v:.6g}" for v in row)
+                                           for side, rows in sides.items() for bits in (4, 3, 2)
+                                           for t, row in enumerate(kvarn_decoded(rows, bits, side)[6:12])]
+
+
 def main():
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
@@ -191,6 +233,7 @@ def main():
     (out / "fp4_codes.txt").write_text("\n".join(fp4_lines()) + "\n")
     x = tensor(np.random.default_rng(20260102))
     (out / "block_floats.txt").write_text("\n".join(block_lines(x[6:12])) + "\n")
+    (out / "kvarn.txt").write_text("\n".join(kvarn_lines(x)) + "\n")
     (out / "tensor.txt").write_text(rows_text(x) + "\n")
     for bits in (4, 2):
         (out / f"quanto{bits}_g64.txt").write_text(rows_text(quanto_decoded(x, bits, 64)) + "\n")

@@ -15,7 +15,7 @@ constexpr int kMaxBlock = 256;  // the widest transform that the kernels have
 
 class RotatedCodec final : public Codec {
  public:
-  RotatedCodec(std::unique_ptr<Codec> inner, const CodecBinding& binding)
+  RotatedCodec(std::unique_ptr<Codec> inner, const CodecBinding& binding, RotationSigns signs)
       : inner_(std::move(inner)),
         dim_(static_cast<size_t>(binding.dim)),
         block_(rotation_block(binding.dim)),
@@ -24,7 +24,7 @@ class RotatedCodec final : public Codec {
     Rng rng(binding.seed);
     uint64_t bits = 0;
     for (size_t i = 0; i < dim_; ++i) {
-      if (i % 64 == 0) bits = rng.next();
+      if (i % 64 == 0 && signs == RotationSigns::kSeeded) bits = rng.next();
       signs_[i] = (bits >> (i % 64)) & 1 ? -1.0f : 1.0f;
     }
   }
@@ -102,6 +102,11 @@ class RotatedCodec final : public Codec {
 
 }  // namespace
 
+std::unique_ptr<Codec> rotated_codec(std::unique_ptr<Codec> inner, const CodecBinding& binding,
+                                     RotationSigns signs) {
+  return std::make_unique<RotatedCodec>(std::move(inner), binding, signs);
+}
+
 int rotation_block(int dim) {
   const int power = dim & -dim;  // the largest power of two that divides dim
   return std::min(power, kMaxBlock);
@@ -120,7 +125,7 @@ FormatDefinition rotated_definition(const FormatDefinition& plain) {
   d.info.summary += ", rotated";
   d.info.rotated = true;
   d.make = [make = plain.make](const CodecBinding& binding) -> std::unique_ptr<Codec> {
-    return std::make_unique<RotatedCodec>(make(binding), binding);
+    return rotated_codec(make(binding), binding, RotationSigns::kSeeded);
   };
   d.idempotent = false;  // the rotation back and forth rounds
   return d;

@@ -11,6 +11,13 @@
 
 namespace kvant {
 
+// The signs that S has: random ones by the binding's seed, or none, S = 1.
+enum class RotationSigns : uint8_t { kSeeded, kNone };
+
+// A codec of rotated rows around a codec of that binding.
+std::unique_ptr<Codec> rotated_codec(std::unique_ptr<Codec> inner, const CodecBinding& binding,
+                                     RotationSigns signs);
+
 // True for formats that get a `_rot` variant: those that round, and read nothing but the rows.
 bool can_rotate(const FormatInfo& format);
 

@@ -251,6 +251,63 @@ TEST(FeatureF7_QuantizedCache, GroupsEqualHqq) {
   }
 }
 
+// Rows turned by Sylvester's matrix, which is its own inverse.
+Rows hadamard(const Rows& rows, size_t dim) {
+  Rows out(rows.size());
+  for (size_t r = 0; r < rows.size() / dim; ++r) {
+    for (size_t i = 0; i < dim; ++i) {
+      double sum = 0;
+      for (size_t j = 0; j < dim; ++j) {
+        const double x = static_cast<double>(rows[r * dim + j]);
+        sum += std::popcount(i & j) % 2 == 0 ? x : -x;
+      }
+      out[r * dim + i] = static_cast<float>(sum / std::sqrt(static_cast<double>(dim)));
+    }
+  }
+  return out;
+}
+
+// The published formulas in logarithms and double against ours. Codes are theirs but for values
+// near a tie, which the rounding of binary16 metadata may carry over it: one step.
+TEST(FeatureF11_Kvarn, RowsEqualThePublishedFormula) {
+  const Rows x = read_tensor("tensor.txt");
+  Rows uneven = x;  // for V: channels that differ in size once they are rotated
+  for (size_t i = 0; i < x.size(); ++i) uneven[i] *= static_cast<float>(1 << (i % kTensorDim % 5));
+  std::ifstream file = open_data("kvarn.txt");
+  std::map<std::string, Rows> turned;
+  std::map<std::string, Agreement> agreements;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    std::string side, bits;
+    size_t row = 0;
+    words >> side >> bits >> row;
+    Rows& ours = turned[side + bits];
+    if (ours.empty()) {
+      const Side s = side == "K" ? Side::kKey : Side::kValue;
+      const FormatInfo& info = **find_format("kvarn" + bits);
+      const Bound bound{nullptr, s, kTensorDim, *bind_for_test(info, s, kTensorDim)};
+      ours = hadamard(bound.round_trip(s == Side::kKey ? x : hadamard(uneven, kTensorDim)),
+                      kTensorDim);
+    }
+    Rows theirs(kTensorDim);
+    for (float& v : theirs) words >> v;
+    const auto [low, high] = std::minmax_element(theirs.begin(), theirs.end());
+    Agreement& agreement = agreements[side + bits];
+    for (size_t i = 0; i < kTensorDim; ++i) {
+      const double difference = std::fabs(ours[(6 + row) * kTensorDim + i] - theirs[i]);
+      const double spread = static_cast<double>(*high - *low);
+      if (difference <= 0x1p-9 * spread) agreement.equal += 1.0 / (6 * kTensorDim);
+      agreement.worst_steps = std::max(agreement.worst_steps, difference / spread);
+    }
+  }
+  EXPECT_EQ(agreements.size(), 6u);
+  for (const auto& [name, agreement] : agreements) {
+    EXPECT_GE(agreement.equal, 0.98) << name;
+    EXPECT_LE(agreement.worst_steps, name[1] == '4' ? 0.15 : name[1] == '3' ? 0.25 : 0.5) << name;
+  }
+}
+
 // KIVI's published formula, in double: code = round((x - min) / s) with s = (max - min) / (2^b -
 // 1), keys over a channel's tokens and values over a token's channels.
 Rows kivi(const Rows& x, const Runs& runs, int levels) {
