@@ -275,6 +275,7 @@ std::string BlockDense::description(bool all_weights_f32) {
 
 Status BlockDense::run(std::span<const DenseJob> jobs, const float* x, size_t x_stride,
                        std::span<const int> blocks) try {
+  use_one_thread();  // a primitive is made for as many threads as its maker may use
   Impl& impl = *impl_;
   impl.x = x;
   impl.x_stride = x_stride;
