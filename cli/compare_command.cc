@@ -8,6 +8,7 @@
 #include "cli/cache_size.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
+#include "cli/side_bits.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "cli/weak_layers.h"
@@ -16,42 +17,6 @@
 
 namespace kvant::cli {
 namespace {
-
-// Bits of one side, averaged over the elements of all layers.
-struct SideBits {
-  double nominal = 0, sealed = 0;
-  double bytes_per_token = 0;  // sealed, all layers
-  double elements = 0;         // of one token
-};
-
-Status add_side(SideBits& bits, std::string_view format_name, Side side, const CacheLayer& layer,
-                int dim) {
-  KVANT_ASSIGN(const FormatInfo* format, find_format(format_name));
-  KVANT_ASSIGN(const double sealed, sealed_bits(*format, side, dim));
-  const double elements = static_cast<double>(layer.num_kv_heads) * dim;
-  bits.nominal += format->nominal_bits * elements;
-  bits.sealed += sealed * elements;
-  bits.bytes_per_token += sealed * elements / 8;
-  bits.elements += elements;
-  return {};
-}
-
-Result<SideBits> side_bits(const CacheOptions& options, Side side) {
-  SideBits bits;
-  for (const CacheLayer& layer : options.layers) {
-    if (layer.num_kv_heads == 0 || layer.shares >= 0) continue;
-    if (side == Side::kKey) {
-      KVANT_TRY(add_side(bits, layer.formats.key, side, layer, layer.key_dim));
-    } else if (layer.value_source == ValueSource::kOwnStream) {
-      KVANT_TRY(add_side(bits, layer.formats.value, side, layer, layer.value_dim));
-    }
-  }
-  if (bits.elements > 0) {
-    bits.nominal /= bits.elements;
-    bits.sealed /= bits.elements;
-  }
-  return bits;
-}
 
 struct Row {
   CachePlanChoice choice;
@@ -111,6 +76,8 @@ Json row_json(const Row& row, const Settings& settings) {
               {"v_effective_bits", optional_json(row.effective_or_none(row.value))},
               {"kld_max", r.kld.max},
               {"kld_error", r.kld.standard_error},
+              {"kld_low", r.kld_interval.low},
+              {"kld_high", r.kld_interval.high},
               {"top1_error", r.top1_error},
               {"nll", r.nll.mean},
               {"nll_change", r.nll_change.mean},
@@ -267,8 +234,8 @@ Result<std::vector<Row>> measure(const Invocation& in, const OpenModel& open,
     Row row;
     row.choice = open.caches[i];
     row.pair = main_pair(row.choice.formats.effective);
-    KVANT_ASSIGN(row.key, side_bits(row.choice.options, Side::kKey));
-    KVANT_ASSIGN(row.value, side_bits(row.choice.options, Side::kValue));
+    KVANT_ASSIGN(row.key, side_bits(row.choice.options.layers, Side::kKey));
+    KVANT_ASSIGN(row.value, side_bits(row.choice.options.layers, Side::kValue));
     row.result = std::move(results[i]);
     rows.push_back(std::move(row));
   }

@@ -214,6 +214,7 @@ class Evaluation {
     }
     if (options_.baseline) {
       r.kld = summarize(run.kld);
+      r.kld_interval = bootstrap_interval(window_means(run.kld));
       const SeriesSummary agreement = summarize(run.agrees);
       r.top1 = agreement.mean;
       r.top1_error = agreement.standard_error;
@@ -236,6 +237,17 @@ class Evaluation {
     }
     r.digest = run.digest;
     return r;
+  }
+
+  // Of a number per scored token, as many in every window.
+  std::vector<double> window_means(std::span<const double> series) const {
+    const auto windows = static_cast<size_t>(options_.windows);
+    std::vector<double> means;
+    for (size_t w = 0; w < windows; ++w) {
+      const size_t count = series.size() / windows;
+      means.push_back(summarize(series.subspan(w * count, count)).mean);
+    }
+    return means;
   }
 
   // `done`: tokens of the current window.

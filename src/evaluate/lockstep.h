@@ -50,6 +50,7 @@ struct EvaluationResult {
   SeriesSummary nll;
   double perplexity = 0;
   SeriesSummary kld;      // zeros without a baseline
+  Interval kld_interval;  // of its mean, over windows
   double top1 = 1;        // share of positions where the best token is the baseline's
   double top1_error = 0;  // standard error of it
   SeriesSummary

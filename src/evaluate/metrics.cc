@@ -4,10 +4,13 @@
 #include <cmath>
 #include <limits>
 
+#include "base/rng.h"
+
 namespace kvant {
 namespace {
 
 constexpr size_t kBlock = 64;
+constexpr size_t kResamples = 2000;
 
 }  // namespace
 
@@ -73,6 +76,18 @@ SeriesSummary summarize(std::span<const double> series) {
   for (double x : blocks) squares += (x - mean) * (x - mean);
   s.standard_error = std::sqrt(squares / (b - 1) / b);
   return s;
+}
+
+Interval bootstrap_interval(std::span<const double> groups, uint64_t seed) {
+  if (groups.empty()) return {};
+  const auto n = static_cast<double>(groups.size());
+  Rng rng(seed);
+  std::vector<double> means(kResamples);
+  for (double& mean : means) {
+    for (size_t i = 0; i < groups.size(); ++i) mean += groups[rng.below(groups.size())] / n;
+  }
+  std::sort(means.begin(), means.end());
+  return {means[kResamples / 40], means[kResamples - 1 - kResamples / 40]};
 }
 
 }  // namespace kvant

@@ -37,4 +37,13 @@ struct SeriesSummary {
 };
 SeriesSummary summarize(std::span<const double> series);
 
+struct Interval {
+  double low = 0, high = 0;
+};
+// The middle 95 % of the means of 2,000 resamples with replacement (Efron's percentile bootstrap,
+// 1979). `groups`: the mean of each stretch of text, all of one length; stretches stand for
+// documents, within which tokens are correlated. Both ends are the mean where there are fewer than
+// two.
+Interval bootstrap_interval(std::span<const double> groups, uint64_t seed = 0);
+
 }  // namespace kvant

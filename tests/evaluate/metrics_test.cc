@@ -104,5 +104,20 @@ TEST(Metrics, TheStandardErrorKnowsThatNeighboursAreAlike) {
 
 TEST(Metrics, AnEmptySeriesIsAllZero) { EXPECT_EQ(summarize({}).mean, 0); }
 
+// 400 independent normal groups: 95 % of means lie within 1.96 standard errors.
+TEST(Metrics, TheBootstrapFindsTheErrorOfAMean) {
+  Rng rng(7);
+  std::vector<double> groups(400);
+  double mean = 0;
+  for (double& x : groups) mean += (x = rng.normal()) / 400;
+  const Interval interval = bootstrap_interval(groups);
+  EXPECT_NEAR(interval.low, mean - 1.96 / 20, 0.012) << "seed 7";
+  EXPECT_NEAR(interval.high, mean + 1.96 / 20, 0.012) << "seed 7";
+  const std::vector<double> one = {3};
+  EXPECT_EQ(bootstrap_interval(one).low, 3);
+  EXPECT_EQ(bootstrap_interval(one).high, 3);
+  EXPECT_EQ(bootstrap_interval({}).high, 0);
+}
+
 }  // namespace
 }  // namespace kvant
