@@ -38,6 +38,7 @@ Status run_compare(const Invocation& in);
 Status run_generate(const Invocation& in);
 Status run_chat(const Invocation& in);
 Status run_perplexity(const Invocation& in);
+Status run_sensitivity(const Invocation& in);
 Status run_logits(const Invocation& in);
 Status run_tokenize(const Invocation& in);
 Status run_detokenize(const Invocation& in);

@@ -65,6 +65,23 @@ std::span<const Command> all_commands() {
        {G::kCache, G::kCalibration, G::kText, G::kMeasure, G::kPerplexity, G::kModel, G::kVerbose,
         G::kThreads, G::kJson},
        run_perplexity},
+      {"sensitivity",
+       "Measure",
+       "MODEL",
+       "which layers a format hurts, and the best mix of formats for a budget of bits",
+       "For every layer and format: the relative error of attention's scores and outputs on the "
+       "model's own keys, values and queries, and the KL divergence from BF16 when that layer "
+       "alone "
+       "is in the format (a run of the model each). From these it finds the mix of formats over "
+       "the "
+       "layers that costs least within --budget, runs it beside each format everywhere, and prints "
+       "the --kv-layers to type. How well the cheap error ranks layers as the divergence does is "
+       "given as Spearman's correlation.",
+       "kvant sensitivity model.gguf --text data/wikitext2-test.txt --kv int8,int4,int2 --budget "
+       "4.5",
+       {G::kSensitivity, G::kCache, G::kCalibration, G::kText, G::kMeasure, G::kModel, G::kVerbose,
+        G::kThreads, G::kJson},
+       run_sensitivity},
       {"bench",
        "Measure",
        "WHAT",

@@ -46,6 +46,10 @@ const OptionSpec kSpecs[] = {
   {G::kCompare, "max-kld", "X", "0.005", "recommend a format only if its mean KL divergence stays below", &S::max_kld, 0, 1e6},
   {G::kCompare, "max-kld-p99", "X", "0.05", "... and its 99th percentile below", &S::max_kld_p99, 0, 1e6},
   {G::kCompare, "min-top1", "X", "0.95", "... and it agrees with BF16 on the best token at least this often", &S::min_top1, 0, 1},
+  {G::kSensitivity, "kv", "A,B,C", "int8,int4,int2", "the formats that a layer may have, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
+  {G::kSensitivity, "context", "N", "1024", "tokens of the text to run", &S::context, 128, kManyTokens},
+  {G::kSensitivity, "budget", "BITS", "4.5", "sealed bits per element of K and V that the proposed mix may have on average", &S::budget, 0.1, 32},
+  {G::kSensitivity, "per-head", "", "", "list the errors of every KV head, too", &S::per_head},
   {G::kPerplexity, "no-baseline", "", "", "leave out the BF16 run that the KL divergence needs", &S::no_baseline},
 
   {G::kPrompt, "p,prompt", "TEXT", "", "the prompt", &S::prompt},
@@ -123,7 +127,7 @@ const OptionSpec kSpecs[] = {
 
 constexpr std::string_view kGroupTitles[] = {
     "Cache",     "Cache",     "Model",     "Model",       "Text",  "Prompt", "Prompt", "Sampling",
-    "Measuring", "Measuring", "Measuring", "Input",       "Input", "Input",  "Shape",  "Plan",
+    "Measuring", "Measuring", "Measuring", "Measuring", "Input",       "Input", "Input",  "Shape",  "Plan",
     "Device",    "Workload",  "Output",    "Calibration", "Cache", "Model",  "Output", "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.

@@ -52,6 +52,8 @@ struct Settings {
   int64_t decode_steps = 0;
   bool no_speed = false;
   bool no_baseline = false;
+  double budget = 0;  // sealed bits per element
+  bool per_head = false;
   double max_kld = 0, max_kld_p99 = 0, min_top1 = 0;
   int64_t heads = 0, kv_heads = 0, dim = 0, tokens = 0, queries = 0, repeats = 0, layers = 0;
   bool no_peers = false;
@@ -86,6 +88,7 @@ enum class OptionGroup : uint8_t {
   kMeasure,
   kCompare,
   kPerplexity,
+  kSensitivity,
   kLogits,
   kTokenize,
   kDetokenize,
