@@ -18,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/float_types.h"
 #include "base/rng.h"
+#include "formats/fp4_types.h"
 #include "formats/kernels/tables.h"
 
 namespace kvant {
@@ -38,6 +39,7 @@ struct Desc {
   int group = 0;  // channels that share a scale; 0: all
   bool zero_point = false;
   FloatType type = FloatType::kF32;
+  bool blocks = false;  // block scales of one byte, and of integers a table of codes
 };
 
 constexpr Desc kDescs[] = {
@@ -52,6 +54,8 @@ constexpr Desc kDescs[] = {
     {true, "bf16", Kind::kFloat, 16, ScaleLayout::kPage, 0, false, FloatType::kBf16},
     {true, "f16", Kind::kFloat, 16, ScaleLayout::kPage, 0, false, FloatType::kF16},
     {true, "fp8_e4m3", Kind::kFloat, 8, ScaleLayout::kPage, 0, false, FloatType::kE4m3},
+    {true, "nvfp4", Kind::kInt, 4, ScaleLayout::kToken, 16, false, FloatType::kF32, true},
+    {true, "mxfp8_e4m3", Kind::kFloat, 8, ScaleLayout::kToken, 32, false, FloatType::kE4m3, true},
     {false, "int8_token", Kind::kInt, 8},
     {false, "int8_g32", Kind::kInt, 8, ScaleLayout::kToken, 32},
     {false, "int4_token_z", Kind::kInt, 4, ScaleLayout::kToken, 0, true},
@@ -62,6 +66,8 @@ constexpr Desc kDescs[] = {
     {false, "bf16", Kind::kFloat, 16, ScaleLayout::kPage, 0, false, FloatType::kBf16},
     {false, "f16", Kind::kFloat, 16, ScaleLayout::kPage, 0, false, FloatType::kF16},
     {false, "fp8_e4m3", Kind::kFloat, 8, ScaleLayout::kPage, 0, false, FloatType::kE4m3},
+    {false, "nvfp4", Kind::kInt, 4, ScaleLayout::kToken, 16, false, FloatType::kF32, true},
+    {false, "mxfp8_e4m3", Kind::kFloat, 8, ScaleLayout::kToken, 32, false, FloatType::kE4m3, true},
 };
 
 // Random bytes that are harmless as codes and, with the upper exponent bit cleared, as floats of
@@ -115,6 +121,7 @@ class Case {
       : table_(table), desc_(desc), dim_(dim), num_queries_(queries) {
     Rng random(kSeed);
     scale_.assign(static_cast<size_t>(kTokens * dim), f32_to_f16(0.01f));
+    block_scale_.assign(scale_.size(), 0x38);  // 1 as E4M3
     const size_t q = static_cast<size_t>(queries);
     const size_t d = static_cast<size_t>(dim);
     queries_.resize(q * d);
@@ -147,10 +154,17 @@ class Case {
                             .zero = desc_.zero_point ? scale_.data() : nullptr,
                             .factor = nullptr,
                             .bits = desc_.bits,
-                            .offset = desc_.zero_point ? 0 : 1 << (desc_.bits - 1),
+                            .offset = desc_.blocks       ? kE2m1Offset
+                                      : desc_.zero_point ? 0
+                                                         : 1 << (desc_.bits - 1),
                             .dim = dim_,
                             .num_groups = num_groups(),
-                            .layout = desc_.layout};
+                            .layout = desc_.layout,
+                            .across = nullptr,
+                            .block_scale = desc_.blocks ? block_scale_.data() : nullptr,
+                            .block_type = BlockScale::kE4m3,
+                            .unit = 0.5f,
+                            .levels = desc_.blocks ? kE2m1Levels.data() : nullptr};
       if (desc_.key) {
         table_.int_key_scores(page, prepared_.data(), num_queries_, out_.data(), kTokens);
       } else {
@@ -163,7 +177,8 @@ class Case {
                             .dim = dim_,
                             .num_tokens = kTokens,
                             .scale = nullptr,
-                            .layout = ScaleLayout::kPage};
+                            .layout = ScaleLayout::kPage,
+                            .block_scale = desc_.blocks ? block_scale_.data() : nullptr};
     if (desc_.key) {
       table_.float_key_scores(page, queries_.data(), num_queries_, out_.data(), kTokens);
     } else {
@@ -181,6 +196,7 @@ class Case {
   int dim_;
   int num_queries_;
   std::vector<uint16_t> scale_;
+  std::vector<uint8_t> block_scale_;
   std::vector<float> queries_;
   std::vector<float> p_;
   std::vector<float> out_;
