@@ -97,13 +97,11 @@ std::span<const Command> all_commands() {
        "MODEL",
        "what formats need to know of a model, learned from text",
        "Reads documents through the model and writes kvant-cache.safetensors: for every layer and "
-       "KV "
-       "head the basis in which its queries see least of the error of few bits, and how the bits "
-       "are "
-       "shared out (formats tc4, tc3 and tc2). --calibration gives it to the other commands, whose "
-       "presets int4, int3 and int2 then use it. The text needn't be like what the model will "
-       "read; "
-       "a mixture of prose, code, languages and chat is safest.",
+       "KV head the basis in which its queries see least of the error of few bits, and how the "
+       "bits are shared out (formats tc4, tc3 and tc2; alike to all channels: bal8, bal4, bal3 "
+       "and bal2). --calibration gives it to the other commands, whose presets int4, int3 and "
+       "int2 then use it. The text needn't be like what the model will read; a mixture of prose, "
+       "code, languages and chat is safest.",
        "kvant calibrate model.gguf --data novels.txt,chat.jsonl --samples 64 --out .\n"
        "kvant compare model.gguf --calibration . --kv bf16,int4,int3,int2",
        {G::kCalibrate, G::kMeasure, G::kModel, G::kThreads, G::kJson},
