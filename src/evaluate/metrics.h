@@ -11,15 +11,16 @@
 
 namespace kvant {
 
-// log Σ exp(logits), stable; −inf logits count as nothing. Four interleaved sums, always in the
-// same order.
+// log Σ exp(logits), stable; −inf logits count as nothing, and so does what is e^−70 of the largest.
+// Eight interleaved sums, always in the same order.
 double log_sum_exp(std::span<const float> logits);
 
 // −log p(target).
 double negative_log_likelihood(std::span<const float> logits, double log_sum, int32_t target);
 
 // Σ p (log p − log q) with p = softmax(base), q = softmax(other), in nats. Not negative but for
-// rounding, which is cut off at 0. Where p is 0 the term is 0; where only q is 0 it is infinite.
+// rounding, which is cut off at 0. Where p is below e^−70 the term is 0; where only q is 0 it is
+// infinite.
 double kl_divergence(std::span<const float> base, double base_log_sum, std::span<const float> other,
                      double other_log_sum);
 

@@ -23,6 +23,20 @@ TEST(Metrics, LogSumExpOfKnownRows) {
   EXPECT_EQ(log_sum_exp(std::vector<float>{-inf, 0}), 0);
 }
 
+// Against std::exp, over the sizes that leave lanes empty.
+TEST(Metrics, LogSumExpIsThatOfTheLibrary) {
+  Rng rng(3);
+  for (size_t size = 1; size < 40; ++size) {
+    std::vector<float> row(size);
+    for (float& x : row) x = 15 * rng.normal();
+    const double top = double{*std::max_element(row.begin(), row.end())};
+    double sum = 0;
+    for (float x : row) sum += std::exp(double{x} - top);
+    EXPECT_NEAR(log_sum_exp(row), top + std::log(sum), 1e-14 * std::max(1.0, std::abs(top)))
+        << "seed 3, size " << size;
+  }
+}
+
 TEST(Metrics, LikelihoodOfAUniformRowIsTheLogOfItsSize) {
   const std::vector<float> row(512, -3);
   EXPECT_NEAR(negative_log_likelihood(row, log_sum_exp(row), 17), std::log(512), 1e-12);
