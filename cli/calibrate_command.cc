@@ -2,25 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
 
-#include "calibrate/documents.h"
-#include "calibrate/key_statistics.h"
+#include "calibrate/checkpoint.h"
+#include "calibrate/overlap.h"
 #include "calibrate/sidecar.h"
-#include "cli/command.h"
-#include "cli/open_model.h"
-#include "cli/prompt.h"
+#include "cli/calibration_run.h"
+#include "cli/scale_report.h"
+#include "cli/stability.h"
 #include "cli/terminal.h"
+#include "files/digest.h"
 #include "files/fingerprint.h"
 #include "formats/names.h"
+#include "simd/cpu.h"
 
 namespace kvant::cli {
 namespace {
-
-// Text of a document, in bytes a token: few languages take more, and what is shorter loses nothing.
-constexpr size_t kBytesPerToken = 8;
 
 // A format that can be calibrated for. tc<B>: the widths that its sections may have, chosen by
 // measured quality (docs/numerics.md). bal<B>: all channels have its bits.
@@ -40,21 +40,60 @@ std::span<const Target> all_targets() {
   return kTargets;
 }
 
-Result<std::vector<const Target*>> targets_of(const std::string& list) {
-  std::vector<const Target*> targets;
-  for (const std::string& name : split_items(list)) {
-    const size_t before = targets.size();
-    std::string known;
+// What --for asks for.
+struct Targets {
+  std::vector<const Target*> transforms;
+  ScaleRequest scales;
+};
+
+Result<Targets> targets_of(const Settings& s) {
+  Targets targets;
+  KVANT_ASSIGN(targets.scales.method, parse_scale_method(s.scale_method));
+  for (const std::string& name : split_items(s.formats_for)) {
+    bool known = false;
     for (const Target& target : all_targets()) {
-      if (target.format == name) targets.push_back(&target);
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", target.format);
+      const bool is_tc = target.format.starts_with("tc");
+      if (target.format != name && !(is_tc && name == "tc")) continue;
+      targets.transforms.push_back(&target);
+      known = true;
     }
-    if (targets.size() == before) {
-      return invalid_argument(
-          fmt::format("--for {}: wanted formats out of {}", printable(name), known));
+    if (const ScaledFormat* format = find_scaled_format(name)) {
+      targets.scales.formats.push_back(format);
+      known = true;
     }
+    if (known) continue;
+    std::string wanted = "tc";
+    for (const Target& target : all_targets()) wanted += fmt::format(", {}", target.format);
+    for (const ScaledFormat& format : scaled_formats()) wanted += fmt::format(", {}", format.name);
+    return invalid_argument(
+        fmt::format("--for {}: wanted formats out of {}", printable(name), wanted));
   }
   return targets;
+}
+
+enum class Source : uint8_t { kDataset, kRandom, kFixed };
+
+Result<Source> source_of(const Settings& s, const Targets& targets) {
+  const std::pair<std::string_view, Source> sources[] = {
+      {"dataset", Source::kDataset}, {"random", Source::kRandom}, {"fixed", Source::kFixed}};
+  const auto found = std::find_if(std::begin(sources), std::end(sources),
+                                  [&](const auto& row) { return row.first == s.source; });
+  if (found == std::end(sources)) {
+    return invalid_argument(
+        fmt::format("--source {}: wanted dataset, random or fixed", printable(s.source)));
+  }
+  if (found->second == Source::kDataset && s.data.empty())
+    return invalid_argument("--data: wanted a file of text to calibrate on");
+  if (found->second != Source::kDataset && !s.data.empty()) {
+    return invalid_argument(
+        fmt::format("--source {} reads no --data; wanted one of the two", s.source));
+  }
+  if (found->second == Source::kFixed && !targets.transforms.empty()) {
+    return invalid_argument(fmt::format(
+        "--source fixed: {} has nothing that could be fixed; wanted --for formats of given scales",
+        targets.transforms.front()->format));
+  }
+  return found->second;
 }
 
 std::string sidecar_path(const Settings& s, const std::string& model) {
@@ -65,46 +104,6 @@ std::string sidecar_path(const Settings& s, const std::string& model) {
     if (!std::filesystem::is_directory(folder, error)) folder = folder.parent_path();
   }
   return (folder / kSidecarName).string();
-}
-
-Result<std::vector<int32_t>> tokens_of(const Tokenizer& tokenizer, const Document& document) {
-  if (document.messages.empty()) return text_tokens(tokenizer, document.text);
-  KVANT_ASSIGN(const std::string text,
-               render_chat(tokenizer.chat_template(), document.messages, false,
-                           tokenizer.bos() ? tokenizer.piece(*tokenizer.bos()) : "",
-                           tokenizer.eos() ? tokenizer.piece(*tokenizer.eos()) : ""));
-  return tokenizer.encode(text, SpecialTokens::kNone);
-}
-
-struct ReadDocuments {
-  int64_t tokens = 0;
-  int64_t too_short = 0;  // for a page that counts
-};
-
-Result<ReadDocuments> read_documents(const Settings& s, const Documents& documents,
-                                     const OpenModel& open, KeyStatistics& statistics) {
-  ReadDocuments read;
-  Progress progress(fmt::format(
-      "calibrating on {}", counted(static_cast<int64_t>(documents.sample.size()), "document")));
-  for (size_t d = 0; d < documents.sample.size(); ++d) {
-    const Document& document = documents.sample[d];
-    Result<std::vector<int32_t>> tokens = tokens_of(open.model->tokenizer(), document);
-    if (!tokens.ok()) return tokens.status().with_context(document.place);
-    const auto most = static_cast<size_t>(std::min(s.max_length, open.model->info().max_positions));
-    if (tokens->size() > most) tokens->resize(most);
-    if (tokens->size() < 2 * kPageTokens) {
-      ++read.too_short;
-    } else {
-      const Status status = statistics.add(*open.model, *tokens, static_cast<int>(s.chunk));
-      if (!status.ok()) return status.with_context(document.place);
-      read.tokens += static_cast<int64_t>(tokens->size());
-    }
-    progress.update(static_cast<double>(d + 1) / static_cast<double>(documents.sample.size()));
-  }
-  if (read.tokens > 0) return read;
-  return invalid_argument(
-      fmt::format("{}: no document has {} tokens, the least that fills a page after the first",
-                  s.data, 2 * kPageTokens));
 }
 
 // Layers that a format has no transform for, and why.
@@ -185,70 +184,255 @@ std::vector<LayerTransforms> fit_layers(const KeyStatistics& statistics,
 }
 
 std::string command_line(const Invocation& in) {
+  std::string out = fmt::format("kvant calibrate {}", in.model);
   const Settings& s = in.settings;
-  return fmt::format("kvant calibrate {} --data {} --samples {} --max-length {} --seed {} --for {}",
-                     in.model, s.data, s.samples, s.max_length, s.seed, s.formats_for);
+  const std::pair<std::string_view, std::string> texts[] = {
+      {"source", s.source == "dataset" ? "" : s.source},
+      {"data", s.data},
+      {"samples", std::to_string(s.samples)},
+      {"max-length", s.buckets.empty() ? std::to_string(s.max_length) : ""},
+      {"buckets", s.buckets},
+      {"seed", std::to_string(s.seed)},
+      {"for", s.formats_for},
+      {"method", s.is_given("method") ? s.scale_method : ""},
+      {"sinks", s.is_given("sinks") ? std::to_string(s.sinks) : ""},
+      {"held-out", s.held_out}};
+  for (const auto& [name, value] : texts) {
+    if (!value.empty()) out += fmt::format(" --{} {}", name, value);
+  }
+  return out;
+}
+
+// One calibration, from its options to its files.
+class Calibration {
+ public:
+  Calibration(const Invocation& in, Targets targets, Source source)
+      : in_(in), s_(in.settings), targets_(std::move(targets)), source_(source) {}
+
+  // What can be refused before the model is loaded.
+  Status prepare() {
+    path_ = sidecar_path(s_, in_.model);
+    if (!s_.out_directory.empty()) {
+      std::error_code error;
+      std::filesystem::create_directories(s_.out_directory, error);
+    }
+    std::error_code error;
+    for (const ScaledFormat* format : targets_.scales.formats) {
+      const bool fits = fits_checkpoint(format->name) && checkpoint_.format.empty();
+      if (!s_.out_directory.empty() && std::filesystem::is_directory(in_.model, error) && fits)
+        checkpoint_ = {in_.model, s_.out_directory, std::string(format->name), {}};
+    }
+    if (!checkpoint_.format.empty()) KVANT_TRY(check_checkpoint(checkpoint_));
+    KVANT_TRY(check_writable(path_));
+    if (source_ != Source::kFixed) {
+      KVANT_ASSIGN(text_, CalibrationText::open(s_, s_.data));
+    }
+    if (!s_.held_out.empty()) {
+      KVANT_ASSIGN(held_out_, CalibrationText::open(s_, s_.held_out));
+    }
+    return note_few_documents();
+  }
+
+  Status run() {
+    KVANT_ASSIGN(open_, open_model(in_, {}));
+    KVANT_ASSIGN(facts_.model, model_fingerprint(in_.model));
+    announce(in_, *open_);
+    const auto start = std::chrono::steady_clock::now();
+    if (source_ == Source::kFixed) {
+      scales_ = fixed_scales(open_->model->info().cache_layers,
+                             open_->model->info().num_query_heads, targets_.scales);
+    } else {
+      KVANT_TRY(learn());
+    }
+    seconds_ = std::chrono::steady_clock::now() - start;
+    scales_.source = targets_.scales.formats.empty() ? "" : s_.source;
+    scales_.method = source_ == Source::kFixed ? "" : s_.scale_method;
+    if (s_.strict && !notes_.empty()) return unsupported(notes_.front());
+    return write();
+  }
+
+  Status report() const;
+
+ private:
+  Status note_few_documents() {
+    if (!text_ || s_.source == "random") return {};
+    const int64_t seen = text_->documents().seen;
+    if (seen >= s_.samples || !s_.is_given("samples")) return {};
+    notes_.push_back(fmt::format("--samples {}: {} has only {}", s_.samples, s_.data,
+                                 counted(seen, "document")));
+    return s_.strict ? invalid_argument(notes_.back()) : Status();
+  }
+
+  // Everything that sums depend on.
+  std::string identity() const {
+    Digest digest;
+    for (const std::string& part :
+         {facts_.model, text_->digest(), command_line(in_), s_.weights,
+          std::string(s_.invariant ? "invariant" : ""), std::string(KVANT_VERSION),
+          std::string(isa_name(active_isa())), open_->model->info().compute}) {
+      digest.add(uint64_t{part.size()});
+      digest.add(part);
+    }
+    return digest.hex();
+  }
+
+  Status learn() {
+    const ModelInfo& info = open_->model->info();
+    std::optional<KeyStatistics> keys;
+    std::optional<RangeStatistics> ranges;
+    if (!targets_.transforms.empty()) keys.emplace(info, *open_->threads);
+    if (!targets_.scales.formats.empty()) ranges.emplace(info, s_.sinks, *open_->threads);
+    const Statistics statistics = {keys ? &*keys : nullptr, ranges ? &*ranges : nullptr};
+    KVANT_TRY(read(statistics));
+    if (keys) layers_ = fit_layers(*keys, targets_.transforms, *open_->threads, notes_);
+    if (ranges) KVANT_TRY(find_scales(*ranges));
+    facts_.data = text_->digest();
+    facts_.tokens = state_.tokens;
+    facts_.lines = line_hashes(text_->documents().sample);
+    return {};
+  }
+
+  Status read(const Statistics& statistics) {
+    const std::filesystem::path kept = std::filesystem::path(path_).parent_path() / kStateName;
+    state_.identity = identity();
+    if (s_.resume) {
+      KVANT_ASSIGN(state_, load_state(kept, state_.identity, statistics.keys, statistics.ranges));
+    }
+    const Status status = read_documents(in_, *open_, {*text_, statistics, "calibrating"}, state_);
+    if (status.code() == Code::kCancelled) {
+      KVANT_TRY(save_state(kept, state_, statistics.keys, statistics.ranges));
+      return cancelled(status.message() + "; the same command with --resume goes on");
+    }
+    KVANT_TRY(status);
+    std::error_code error;
+    std::filesystem::remove(kept, error);
+    return check_enough(statistics);
+  }
+
+  Status check_enough(const Statistics& statistics) {
+    const auto read = static_cast<int64_t>(text_->size()) - state_.too_short;
+    if (statistics.keys != nullptr && read == 0) {
+      return invalid_argument(
+          fmt::format("{}: no document has {} tokens, the least that fills a page after the first",
+                      s_.data, 2 * kPageTokens));
+    }
+    if (statistics.keys != nullptr && state_.too_short > 0) {
+      notes_.push_back(
+          fmt::format("{} of fewer than {} tokens say nothing to transforms and were "
+                      "passed over",
+                      counted(state_.too_short, "document"), 2 * kPageTokens));
+    }
+    if (state_.tokens < kPageTokens) {
+      return invalid_argument(fmt::format("{}: {} in all, wanted at least {} to find scales from",
+                                          s_.data, counted(state_.tokens, "token"), kPageTokens));
+    }
+    return {};
+  }
+
+  Status find_scales(const RangeStatistics& ranges) {
+    std::vector<int> without;
+    scales_ = fit_scales(ranges.layers(), targets_.scales, *open_->threads, without);
+    if (!without.empty()) {
+      notes_.push_back(fmt::format(
+          "layers {} get no scales: K or V was zero throughout, in a head or in all of them",
+          index_ranges(without)));
+    }
+    if (!held_out_) {
+      count_beyond(ranges.layers(), scales_);
+      scales_.checked_on = "the data itself";
+      return {};
+    }
+    RangeStatistics others(open_->model->info(), s_.sinks, *open_->threads);
+    CalibrationState state;
+    KVANT_TRY(read_documents(in_, *open_, {*held_out_, {nullptr, &others}, "checking"}, state));
+    count_beyond(others.layers(), scales_);
+    scales_.checked_on = held_out_->digest();
+    const std::vector<int64_t> known = line_hashes(text_->documents().sample);
+    int64_t shared = 0;
+    for (const int64_t line : line_hashes(held_out_->documents().sample))
+      shared += std::binary_search(known.begin(), known.end(), line) ? 1 : 0;
+    if (shared > 0) {
+      notes_.push_back(fmt::format("--held-out {} shares {} with --data: it isn't held out",
+                                   s_.held_out, counted(shared, "line")));
+    }
+    return {};
+  }
+
+  Status write() {
+    facts_.command = command_line(in_);
+    facts_.seed = static_cast<uint64_t>(s_.seed);
+    std::string bytes = make_sidecar(facts_, layers_, scales_);
+    if (checkpoint_.format.empty()) return write_text(path_, bytes);
+    checkpoint_.sidecar = std::move(bytes);
+    return write_checkpoint(checkpoint_, scales_);
+  }
+
+  const Invocation& in_;
+  const Settings& s_;
+  Targets targets_;
+  Source source_;
+  std::string path_;
+  CheckpointRequest checkpoint_;  // without a format: none is written
+  std::optional<CalibrationText> text_, held_out_;
+  std::optional<OpenModel> open_;
+  CalibrationState state_;
+  SidecarFacts facts_;
+  std::vector<LayerTransforms> layers_;
+  CacheScales scales_;
+  std::vector<std::string> notes_;
+  std::chrono::duration<double> seconds_{};
+};
+
+Status Calibration::report() const {
+  std::vector<std::string> notes = notes_;
+  const int64_t skipped = text_ ? text_->documents().skipped : 0;
+  if (skipped > 0) notes.push_back(fmt::format("{} skipped", counted(skipped, "bad line")));
+  const auto sampled = static_cast<int64_t>(text_ ? text_->size() : 0);
+  const int64_t seen = text_ && s_.source == "dataset" ? text_->documents().seen : sampled;
+  if (!takes_output(s_.json)) {
+    std::string out =
+        source_ == Source::kFixed
+            ? std::string("scales fixed at 1: no text was read\n")
+            : fmt::format("{} of {} ({} drawn of {}) in {:.1f} s, {:.0f} tokens a second\n",
+                          counted(state_.tokens, "token"),
+                          s_.data.empty() ? text_->digest() : s_.data, sampled, seen,
+                          seconds_.count(), static_cast<double>(state_.tokens) / seconds_.count());
+    out += scale_summary(scales_);
+    out += fmt::format("{} written; use it with --calibration {}\n", path_, path_);
+    if (!checkpoint_.format.empty())
+      out += fmt::format("{} is a checkpoint whose cache is {}\n", s_.out_directory,
+                         checkpoint_.format);
+    for (const std::string& note : notes) out += fmt::format("note: {}\n", note);
+    KVANT_TRY(write_text("-", out));
+  }
+  if (s_.json.empty()) return {};
+  return write_json(s_.json, {{"path", path_},
+                              {"model", facts_.model},
+                              {"data", facts_.data},
+                              {"command", facts_.command},
+                              {"formats", split_items(s_.formats_for)},
+                              {"source", s_.source},
+                              {"checkpoint", checkpoint_.format.empty() ? "" : s_.out_directory},
+                              {"documents", sampled},
+                              {"documents_seen", seen},
+                              {"skipped_lines", skipped},
+                              {"too_short", state_.too_short},
+                              {"tokens", state_.tokens},
+                              {"seconds", seconds_.count()},
+                              {"scales", scales_json(scales_)},
+                              {"notes", notes}});
 }
 
 }  // namespace
 
 Status run_calibrate(const Invocation& in) {
-  const Settings& s = in.settings;
-  if (s.data.empty()) return invalid_argument("--data: wanted a file of text to calibrate on");
-  KVANT_ASSIGN(const std::vector<const Target*> targets, targets_of(s.formats_for));
-  const std::string path = sidecar_path(s, in.model);
-  KVANT_TRY(check_writable(path));
-  KVANT_ASSIGN(const Documents documents,
-               sample_documents({.paths = split_items(s.data),
-                                 .samples = s.samples,
-                                 .seed = static_cast<uint64_t>(s.seed),
-                                 .max_bytes = static_cast<size_t>(s.max_length) * kBytesPerToken,
-                                 .skip_bad = s.skip_bad}));
-  KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
-  KVANT_ASSIGN(const std::string fingerprint, model_fingerprint(in.model));
-  announce(in, open);
-
-  const auto start = std::chrono::steady_clock::now();
-  KeyStatistics statistics(open.model->info(), *open.threads);
-  KVANT_ASSIGN(const ReadDocuments read, read_documents(s, documents, open, statistics));
-  std::vector<std::string> notes;
-  const std::vector<LayerTransforms> layers = fit_layers(statistics, targets, *open.threads, notes);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const SidecarFacts facts{.model = fingerprint,
-                           .data = documents.digest,
-                           .command = command_line(in),
-                           .tokens = read.tokens,
-                           .seed = static_cast<uint64_t>(s.seed)};
-  KVANT_TRY(write_text(path, make_sidecar(facts, layers)));
-
-  if (read.too_short > 0) {
-    notes.push_back(fmt::format("{} of fewer than {} tokens say nothing and were passed over",
-                                counted(read.too_short, "document"), 2 * kPageTokens));
-  }
-  if (documents.skipped > 0)
-    notes.push_back(fmt::format("{} skipped", counted(documents.skipped, "bad line")));
-  if (!takes_output(s.json)) {
-    std::string out = fmt::format(
-        "{} of {} ({} drawn of {}) in {:.1f} s, {:.0f} tokens a second\n{} written; use it with "
-        "--calibration {}\n",
-        counted(read.tokens, "token"), s.data, documents.sample.size(), documents.seen,
-        seconds.count(), static_cast<double>(read.tokens) / seconds.count(), path, path);
-    for (const std::string& note : notes) out += fmt::format("note: {}\n", note);
-    KVANT_TRY(write_text("-", out));
-  }
-  if (s.json.empty()) return {};
-  return write_json(s.json, {{"path", path},
-                             {"model", facts.model},
-                             {"data", facts.data},
-                             {"command", facts.command},
-                             {"formats", split_items(s.formats_for)},
-                             {"documents", documents.sample.size()},
-                             {"documents_seen", documents.seen},
-                             {"skipped_lines", documents.skipped},
-                             {"too_short", read.too_short},
-                             {"tokens", read.tokens},
-                             {"seconds", seconds.count()},
-                             {"notes", notes}});
+  KVANT_ASSIGN(Targets targets, targets_of(in.settings));
+  if (in.settings.stability) return run_stability(in, targets.scales);
+  KVANT_ASSIGN(const Source source, source_of(in.settings, targets));
+  Calibration calibration(in, std::move(targets), source);
+  KVANT_TRY(calibration.prepare());
+  KVANT_TRY(calibration.run());
+  return calibration.report();
 }
 
 }  // namespace kvant::cli

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <iostream>
 
 #include "cli/answer.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/memory.h"
 #include "cli/open_model.h"
 #include "cli/prompt.h"
@@ -16,24 +16,6 @@
 
 namespace kvant::cli {
 namespace {
-
-volatile std::sig_atomic_t interrupted = 0;
-
-// While an answer is written, the first Ctrl-C ends the answer and the next one the program.
-class InterruptScope {
- public:
-  InterruptScope() {
-    interrupted = 0;
-    struct sigaction action = {};
-    action.sa_handler = [](int) { interrupted = 1; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, &before_);
-  }
-  ~InterruptScope() { sigaction(SIGINT, &before_, nullptr); }
-
- private:
-  struct sigaction before_ = {};
-};
 
 class Chat {
  public:
@@ -102,7 +84,7 @@ class Chat {
     request.session = session_;
     const InterruptScope scope;
     KVANT_ASSIGN(const Answer answer, run_request(engine_, std::move(request), Show::kYes,
-                                                  [] { return interrupted != 0; }));
+                                                  &InterruptScope::interrupted));
     messages_.push_back({"assistant", answer.text});
     fmt::print(stderr, "{}\n",
                paint(describe(answer, cache_.usage(), open_.caches.front().exact_bits()),

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cli/cache_size.h"
+#include "cli/calibration_use.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/side_bits.h"
@@ -250,6 +251,7 @@ Status run_compare(const Invocation& in) {
                open_model(in, {split_items(in.settings.kv), true, in.settings.context}));
   KVANT_ASSIGN(const WindowedText text, read_windows(in.settings, input, *open.model));
   announce(in, open);
+  note_overlap(open.calibration, input.used_text());
   KVANT_ASSIGN(const std::vector<Row> rows, measure(in, open, text.ids));
   const Recommendation best = recommend_row(rows, in.settings);
   KVANT_ASSIGN(const std::vector<WeakLayers> weak, weak_layers_of(rows, open, text, in.settings));

@@ -126,9 +126,12 @@ constexpr std::string_view kFormatNotes =
     "heads "
     "of 128 channels.\n"
     "scale per: so many channels are those of one token; a page is 64 tokens.\n"
-    "scale from: dynamic is found page by page, fixed is 1. * given: one for all values, by "
-    "calibration or by the\n"
-    "library's caller (CacheLayer::key_scale, value_scale); no option of kvant gives one.\n"
+    "scale from: dynamic is found page by page, fixed is 1. * given: one for all values, by kvant "
+    "calibrate, a\n"
+    "checkpoint, or the library's caller (CacheLayer::key_scale, value_scale). _head formats "
+    "without "
+    "a zero point\n"
+    "take given scales too, one per KV head (key_head_scales, value_head_scales).\n"
     "Sinks, the exact window and the open page stay exact (bf16) beside sealed pages.\n";
 
 // "int4_channel_z[_rot|_norm]": without and with q/k norms.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "cli/inspect_scales.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
 #include "formats/names.h"
@@ -108,6 +109,10 @@ std::string render(const Model& model) {
   if (info.traits.declared != nullptr) {
     out += fmt::format("  the checkpoint declares {}\n", info.traits.declared->name);
   }
+  if (info.cache_scales.format != nullptr)
+    out += fmt::format("  it carries scales for {} (--scales lists them)\n",
+                       info.cache_scales.format->name);
+  for (const std::string& note : info.cache_scales.notes) out += fmt::format("  {}\n", note);
   out += layers_text(info);
   std::string ends;
   for (int32_t id : t.end_of_generation()) ends += fmt::format(" {} ({})", id, t.piece(id));
@@ -125,6 +130,7 @@ std::string render(const Model& model) {
 }  // namespace
 
 Status run_inspect(const Invocation& in) {
+  if (in.settings.scales) return inspect_scales(in);
   KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
   if (!in.settings.json.empty()) KVANT_TRY(write_json(in.settings.json, inspect_json(*open.model)));
   return takes_output(in.settings.json) ? Status() : write_text("-", render(*open.model));

@@ -99,11 +99,15 @@ std::span<const Command> all_commands() {
        "Reads documents through the model and writes kvant-cache.safetensors: for every layer and "
        "KV head the basis in which its queries see least of the error of few bits, and how the "
        "bits are shared out (formats tc4, tc3 and tc2; alike to all channels: bal8, bal4, bal3 "
-       "and bal2). --calibration gives it to the other commands, whose presets int4, int3 and "
-       "int2 then use it. The text needn't be like what the model will read; a mixture of prose, "
-       "code, languages and chat is safest.",
+       "and bal2), or the scales of formats that take given ones (fp8_e4m3_head, int8_tensor, "
+       "...). --calibration gives it to the other commands, whose presets int4, int3 and int2 "
+       "then use it. Of a Hugging Face directory with scales for fp8_e4m3, --out is a checkpoint "
+       "that vLLM loads with them, too. The text needn't be like what the model will read; a "
+       "mixture of prose, code, languages and chat is safest.",
        "kvant calibrate model.gguf --data novels.txt,chat.jsonl --samples 64 --out .\n"
-       "kvant compare model.gguf --calibration . --kv bf16,int4,int3,int2",
+       "kvant compare model.gguf --calibration . --kv bf16,int4,int3,int2\n"
+       "kvant calibrate ./Llama-3.2-1B --data chat.jsonl --for fp8_e4m3_tensor --out fp8kv\n"
+       "kvant calibrate --stability model.gguf --data novels.txt",
        {G::kCalibrate, G::kMeasure, G::kModel, G::kThreads, G::kJson},
        run_calibrate},
       {"generate",
@@ -143,9 +147,12 @@ std::span<const Command> all_commands() {
        "Look",
        "MODEL",
        "what a model is: layers, heads, types, cache shape, tokenizer, template",
-       "Loads a model and prints its shape.",
-       "kvant inspect model.gguf",
-       {G::kModel, G::kThreads, G::kJson},
+       "Loads a model and prints its shape. With --scales it loads none, and lists the scales of "
+       "the "
+       "cache that a checkpoint or a calibration carries: by layer and head, where each came from, "
+       "and those that are missing, zero, NaN or absurd.",
+       "kvant inspect model.gguf\nkvant inspect fp8kv --scales",
+       {G::kInspect, G::kModel, G::kThreads, G::kJson},
        run_inspect},
       {"formats",
        "Look",

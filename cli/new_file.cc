@@ -97,7 +97,11 @@ Status NewFile::write(const void* data, size_t bytes) {
 
 Status NewFile::finish() {
   if (!file_) KVANT_TRY(open());
-  bool written = std::fclose(file_.release()) == 0;
+  // On the disk before it has its name: a full disk is found here, a crash leaves no half of it.
+  // Pipes and devices have nothing to be synced.
+  bool written =
+      std::fflush(file_.get()) == 0 && (fsync(fileno(file_.get())) == 0 || temporary_.empty());
+  written = std::fclose(file_.release()) == 0 && written;
   if (written && !temporary_.empty()) {
     written = std::rename(temporary_.c_str(), target_.c_str()) == 0;
     if (written) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 
+#include "cli/calibration_use.h"
 #include "cli/memory.h"
 #include "cli/terminal.h"
 #include "formats/codec.h"
@@ -24,10 +25,6 @@ Status check_format_name(const std::string& name, const std::vector<std::string>
     if (!pair.ok()) return pair.status().with_context(fmt::format("--kv {}", name));
     for (const std::string& side : {pair->key, pair->value}) {
       KVANT_ASSIGN(const FormatInfo* format, find_format(side));
-      if (format->scale_source == ScaleSource::kGiven) {
-        return unsupported(fmt::format("--kv {}: {}; kvant has no option that gives a scale", name,
-                                       missing_scale(*format).message()));
-      }
       if (format->needs.artifacts &&
           std::find(calibrated.begin(), calibrated.end(), side) == calibrated.end()) {
         return unsupported(fmt::format(
@@ -39,7 +36,6 @@ Status check_format_name(const std::string& name, const std::vector<std::string>
   return {};
 }
 
-// `overridden`: --kv-layers applies.
 // Layers that the calibration says nothing of.
 void note_uncovered(std::span<const LayerShape> shapes, const Settings& settings,
                     std::vector<std::string>& notes) {
@@ -55,6 +51,19 @@ void note_uncovered(std::span<const LayerShape> shapes, const Settings& settings
                   index_ranges(layers), settings.calibration));
 }
 
+// A format that needs a given scale was named by hand, if beside a preset: it doesn't fall back.
+Status check_given(const ResolvedFormats& formats, std::span<const LayerShape> shapes) {
+  for (const FormatFallback& fallback : formats.fallbacks) {
+    KVANT_ASSIGN(const FormatInfo* format, find_format(fallback.format));
+    const LayerShape& first = shapes[static_cast<size_t>(fallback.layers.front())];
+    if (format->scale_source == ScaleSource::kGiven && first.quantizable && first.value_dim > 0)
+      return unsupported(
+          fmt::format("layers {}: {}", index_ranges(fallback.layers), fallback.reason));
+  }
+  return {};
+}
+
+// `overridden`: --kv-layers applies.
 Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string& kv,
                                      const ModelInfo& info, const Sidecar* calibration,
                                      bool overridden) {
@@ -62,10 +71,8 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
   choice.name = kv;
   const std::string layers = overridden ? settings.kv_layers : "";
   std::vector<LayerShape> shapes = info.layer_shapes;
-  for (size_t l = 0; calibration != nullptr && l < shapes.size(); ++l) {
-    shapes[l].calibrated =
-        calibration->formats(static_cast<int>(l), shapes[l].num_kv_heads, shapes[l].key_dim);
-  }
+  for (size_t l = 0; l < shapes.size(); ++l)
+    shapes[l].calibrated = calibrated_formats(l, info, calibration);
   const auto resolve = [&](const std::string& base) {
     return resolve_formats(base, layers, shapes, info.traits, settings.strict);
   };
@@ -74,16 +81,19 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
     return status.with_context(fmt::format("--kv-layers {}", printable(layers)));
   Result<ResolvedFormats> formats = resolve(kv);
   if (!formats.ok()) return formats.status().with_context(fmt::format("--kv {}", kv));
+  KVANT_TRY(check_given(*formats, info.layer_shapes).with_context(fmt::format("--kv {}", kv)));
   choice.formats = *std::move(formats);
   note_uncovered(shapes, settings, choice.formats.notes);
   choice.options.layers = info.cache_layers;
   for (size_t l = 0; l < choice.options.layers.size(); ++l) {
     CacheLayer& layer = choice.options.layers[l];
     layer.formats = choice.formats.effective[l];
+    give_scales(l, info, calibration, layer);
     if (calibration == nullptr) continue;
     layer.key_artifacts = calibration->artifacts(static_cast<int>(l), layer.formats.key,
                                                  layer.num_kv_heads, layer.key_dim);
   }
+  choice.scales = scale_sources(choice.options, calibration);
   choice.options.sinks = static_cast<int>(settings.sinks);
   choice.options.exact_window = static_cast<int>(settings.exact_window);
   choice.options.rotation_seed = static_cast<uint64_t>(settings.rotation_seed);
@@ -117,6 +127,8 @@ Status accept(const Invocation& in, const RunPlan& plan, const ModelInfo& info,
   if (s.strict && !info.notes.empty()) {
     return unsupported(fmt::format("--weights {}: {}", s.weights, info.notes[0]));
   }
+  if (s.strict && !info.cache_scales.notes.empty() && !plan.formats.empty())
+    return unsupported(info.cache_scales.notes[0]);
   for (const std::string& name : plan.formats) {
     // Among several, bf16 is what the others are measured against.
     const bool overridden = plan.formats.size() == 1 || name != kBaselineFormat;
@@ -227,10 +239,7 @@ Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
   options.context = in.settings.context;
   KVANT_TRY(check_model_path(in.model, "config.json"));
   OpenModel open;
-  if (!in.settings.calibration.empty()) {
-    KVANT_ASSIGN(open.calibration, Sidecar::open(in.settings.calibration));
-    KVANT_TRY(open.calibration->check_model(in.model));
-  }
+  KVANT_ASSIGN(open.calibration, open_calibration(in));
   const Sidecar* calibration = open.calibration ? &*open.calibration : nullptr;
   for (const std::string& name : plan.formats)
     KVANT_TRY(check_format_name(
@@ -284,9 +293,10 @@ void announce(const Invocation& in, const OpenModel& open) {
              counted(open.threads->num_threads(), "thread"),
              in.settings.invariant ? "; invariant" : "");
   announce_notes(info.notes, true);
+  announce_notes(info.cache_scales.notes, true);
   if (open.calibration) {
     const SidecarFacts& facts = open.calibration->facts();
-    fmt::print(stderr, "learned  {}: {} of text {}\n", in.settings.calibration,
+    fmt::print(stderr, "learned  {}: {} of text {}\n", open.calibration->path().string(),
                counted(facts.tokens, "token"), facts.data.substr(0, 8));
   }
   for (const CachePlanChoice& choice : open.caches) {
@@ -294,6 +304,7 @@ void announce(const Invocation& in, const OpenModel& open) {
     fmt::print(
         stderr, "cache    {}: {}{}\n", choice.name, describe_formats(choice.formats.effective),
         changed ? fmt::format("; asked {}", describe_formats(choice.formats.requested)) : "");
+    for (const std::string& said : choice.scales) fmt::print(stderr, "scales   {}\n", said);
     announce_notes(choice.formats.notes, in.settings.verbose);
     if (in.settings.verbose) announce_layers(choice);
   }
@@ -311,11 +322,15 @@ Json declared_json(const ModelInfo& info) {
   return info.traits.declared == nullptr ? Json() : Json(info.traits.declared->name);
 }
 
-Json calibration_json(const Invocation& in, const OpenModel& open) {
+Json calibration_json(const OpenModel& open) {
   if (!open.calibration) return {};
   const SidecarFacts& facts = open.calibration->facts();
-  return {{"path", in.settings.calibration}, {"model", facts.model}, {"data", facts.data},
-          {"tokens", facts.tokens},          {"seed", facts.seed},   {"command", facts.command}};
+  return {{"path", open.calibration->path().string()},
+          {"model", facts.model},
+          {"data", facts.data},
+          {"tokens", facts.tokens},
+          {"seed", facts.seed},
+          {"command", facts.command}};
 }
 
 Json run_facts(const Invocation& in, const OpenModel& open) {
@@ -334,7 +349,7 @@ Json run_facts(const Invocation& in, const OpenModel& open) {
           {"sinks", in.settings.sinks},
           {"exact_window", in.settings.exact_window},
           {"decode_pages", in.settings.decode_pages},
-          {"calibration", calibration_json(in, open)},
+          {"calibration", calibration_json(open)},
           {"threads", open.threads->num_threads()},
           {"isa", isa_name(active_isa())},
           {"compute", info.compute}};
@@ -352,6 +367,7 @@ Json formats_json(const CachePlanChoice& choice) {
   return {{"requested", requested},
           {"effective", effective},
           {"kernels", kernels},
+          {"scale_sources", choice.scales},
           {"notes", choice.formats.notes}};
 }
 

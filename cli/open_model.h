@@ -31,6 +31,8 @@ struct CachePlanChoice {
   std::string name;  // as asked for
   ResolvedFormats formats;
   CacheOptions options;
+  std::vector<std::string>
+      scales;  // where given, fixed and head scales come from, one sentence each
 
   // False where every layer's formats are exact, so that no page is ever sealed.
   bool seals() const { return exact_bits() == 0; }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cli/cache_size.h"
+#include "cli/calibration_use.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
@@ -82,6 +83,7 @@ Status run_perplexity(const Invocation& in) {
   const CachePlanChoice& choice = open.caches.front();
   KVANT_ASSIGN(const WindowedText text, read_windows(in.settings, input, *open.model));
   announce(in, open);
+  note_overlap(open.calibration, input.used_text());
   const EvaluatedRun run{choice.name, choice.options};
   EvaluationOptions options;
   options.chunk = static_cast<int>(in.settings.chunk);

@@ -100,13 +100,13 @@ Progress::~Progress() {
   if (shown_) fmt::print(stderr, "\r\x1b[K");
 }
 
-void Progress::update(double share) {
+void Progress::update(double share, std::string_view detail) {
   const int percent = static_cast<int>(100 * std::clamp(share, 0.0, 1.0));
-  if (!shown_ || percent == last_percent_) return;
+  if (!shown_ || (percent == last_percent_ && detail.empty())) return;
   last_percent_ = percent;
   const int full = percent * 30 / 100;
-  fmt::print(stderr, "\r{} [{:=<{}}{: <{}}] {:3} %\x1b[K", label_, "", full, "", 30 - full,
-             percent);
+  fmt::print(stderr, "\r{} [{:=<{}}{: <{}}] {:3} %{}\x1b[K", label_, "", full, "", 30 - full,
+             percent, detail);
   std::fflush(stderr);
 }
 

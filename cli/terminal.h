@@ -49,7 +49,8 @@ class Progress {
  public:
   explicit Progress(std::string label);
   ~Progress();  // takes the bar away
-  void update(double share);
+  // `detail` follows the percentage.
+  void update(double share, std::string_view detail = {});
 
  private:
   std::string label_;

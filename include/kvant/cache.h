@@ -57,6 +57,8 @@ struct CacheLayer {
   FormatPair formats = {"bf16", "bf16"};
   float key_scale = 0;  // the given scale of a `_tensor` format; 0: none
   float value_scale = 0;
+  // Given scales of a `_head` format, one per KV head; empty: every page finds its own.
+  std::vector<float> key_head_scales, value_head_scales;
   // Of formats that need calibration; null: none.
   std::shared_ptr<const HeadArtifacts> key_artifacts, value_artifacts;
   RopeSpec rope;

@@ -135,16 +135,22 @@ Result<SideFormat> bind_side(const SideRequest& request, const FormatSource& for
 // What a layer gives the codecs of its heads, nothing where it gives nothing; the registry judges
 // the scale, the formats the rest.
 Result<std::vector<CodecArtifacts>> given_artifacts(int num_heads, float scale,
+                                                    const std::vector<float>& head_scales,
                                                     const HeadArtifacts* heads) {
   std::vector<CodecArtifacts> out;
-  if (scale == 0 && heads == nullptr) return out;
+  if (scale == 0 && head_scales.empty() && heads == nullptr) return out;
   const auto n = static_cast<size_t>(num_heads);
+  if (!head_scales.empty() && head_scales.size() != n) {
+    return invalid_argument("given scales of " + std::to_string(head_scales.size()) +
+                            " heads, wanted " + std::to_string(num_heads));
+  }
   if (heads != nullptr && heads->size() != n) {
     return invalid_argument("calibrated numbers of " + std::to_string(heads->size()) +
                             " heads, wanted " + std::to_string(num_heads));
   }
   for (size_t h = 0; h < n; ++h) {
     out.push_back({.tensor_scale = scale, .tensor = {}});
+    if (!head_scales.empty()) out.back().head_scale = head_scales[h];
     if (heads != nullptr) out.back().tensor = (*heads)[h];
   }
   return out;
@@ -182,9 +188,11 @@ Status bind_layer(const CacheOptions& options, size_t index, const FormatSource&
                        layer.formats.name() + " was asked for");
   }
   KVANT_ASSIGN(const std::vector<CodecArtifacts> key_artifacts,
-               given_artifacts(layer.num_kv_heads, layer.key_scale, layer.key_artifacts.get()));
+               given_artifacts(layer.num_kv_heads, layer.key_scale, layer.key_head_scales,
+                               layer.key_artifacts.get()));
   KVANT_ASSIGN(const std::vector<CodecArtifacts> value_artifacts,
-               given_artifacts(layer.num_kv_heads, layer.value_scale, layer.value_artifacts.get()));
+               given_artifacts(layer.num_kv_heads, layer.value_scale, layer.value_head_scales,
+                               layer.value_artifacts.get()));
   KVANT_ASSIGN(
       format.key,
       bind_side({options, index, Side::kKey, *key, layer.key_dim, key_artifacts}, formats, isa));

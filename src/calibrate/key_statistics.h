@@ -9,12 +9,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/threads.h"
-#include "kvant/cache.h"
+#include "calibrate/observe.h"
 #include "model/model.h"
 
 namespace kvant {
@@ -32,21 +31,23 @@ struct LayerMoments {
   std::vector<HeadMoments> heads;  // per KV head
 };
 
-class KeyStatistics {
+class KeyStatistics final : public RowObserver {
  public:
   // `threads` outlives this.
   KeyStatistics(const ModelInfo& info, ThreadPool& threads);
 
-  // Reads one document, from an empty cache.
+  void see_keys(const ObservedRows& rows) override;
+  void see_values(const ObservedRows&) override {}
+  void see_queries(const ObservedRows& rows) override;
+  // Reads one document, alone.
   Status add(Model& model, std::span<const int32_t> tokens, int chunk);
 
   std::span<const LayerMoments> layers() const { return layers_; }
-  int64_t num_tokens() const { return num_tokens_; }
+  std::span<LayerMoments> layers() { return layers_; }  // to go on from sums that were kept
 
  private:
   ThreadPool& threads_;
   std::vector<LayerMoments> layers_;
-  int64_t num_tokens_ = 0;
 };
 
 }  // namespace kvant

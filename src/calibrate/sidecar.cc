@@ -3,46 +3,21 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
+#include "calibrate/layer_tensor.h"
 #include "files/fingerprint.h"
 #include "files/mapped_file.h"
 #include "files/safetensors.h"
+#include "files/safetensors_writer.h"
 
 namespace kvant {
 namespace {
 
 constexpr std::string_view kVersion = "1";
-constexpr size_t kHeaderMultiple = 8;  // data begins at a multiple of it
+constexpr std::string_view kLines = "data.lines";
 constexpr std::string_view kTransform = "transform", kBalanced = "balanced";
-constexpr int kMaxLayers = 65536;
-
-// Tensors of a file that is being made.
-class Writer {
- public:
-  void add(const std::string& name, const char* dtype, const std::vector<size_t>& shape,
-           const void* bytes, size_t size) {
-    header_[name] = {
-        {"dtype", dtype}, {"shape", shape}, {"data_offsets", {data_.size(), data_.size() + size}}};
-    data_.append(static_cast<const char*>(bytes), size);
-  }
-
-  std::string finish(const nlohmann::ordered_json& metadata) {
-    nlohmann::ordered_json header = {{"__metadata__", metadata}};
-    header.update(header_);
-    std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    text.resize((text.size() + kHeaderMultiple - 1) / kHeaderMultiple * kHeaderMultiple, ' ');
-    const uint64_t length = text.size();
-    std::string out(sizeof length, '\0');
-    std::memcpy(out.data(), &length, sizeof length);
-    return out + text + data_;
-  }
-
- private:
-  nlohmann::ordered_json header_ = nlohmann::ordered_json::object();
-  std::string data_;
-};
 
 std::string tensor_name(size_t layer, std::string_view what) {
   return "layers." + std::to_string(layer) + ".k." + std::string(what);
@@ -53,20 +28,6 @@ T number_or(const std::string* text, T fallback) {
   T value = fallback;
   if (text != nullptr) std::from_chars(text->data(), text->data() + text->size(), value);
   return value;
-}
-
-// "layers.7.k.tc4.bits" → 7 and "tc4.bits"; false for another name.
-bool split_name(std::string_view name, size_t& layer, std::string_view& what) {
-  constexpr std::string_view kBegin = "layers.";
-  if (!name.starts_with(kBegin)) return false;
-  const char* begin = name.data() + kBegin.size();
-  const char* end = name.data() + name.size();
-  const auto [at, error] = std::from_chars(begin, end, layer);
-  if (error != std::errc() || layer >= kMaxLayers) return false;
-  what = std::string_view(at, static_cast<size_t>(end - at));
-  if (!what.starts_with(".k.")) return false;
-  what.remove_prefix(3);
-  return true;
 }
 
 Status bad_tensor(const std::filesystem::path& path, const SafetensorsTensor& tensor) {
@@ -106,8 +67,9 @@ Status read_bits(const std::filesystem::path& path, const SafetensorsTensor& ten
 
 }  // namespace
 
-std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransforms> layers) {
-  Writer writer;
+std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransforms> layers,
+                         const CacheScales& scales) {
+  SafetensorsWriter writer;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerTransforms& layer = layers[l];
     const auto dim = static_cast<size_t>(layer.dim);
@@ -116,24 +78,27 @@ std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransfo
       if (heads->empty()) continue;
       std::vector<float> matrices;
       for (const auto& head : *heads) matrices.insert(matrices.end(), head.begin(), head.end());
-      writer.add(tensor_name(l, name), "F32", {heads->size(), 2, dim, dim}, matrices.data(),
-                 matrices.size() * sizeof(float));
+      writer.add(tensor_name(l, name), "F32", {heads->size(), 2, dim, dim}, matrices);
     }
     for (const auto& [format, heads] : layer.bits) {
       std::vector<uint8_t> bits;
       for (const auto& head : heads) {
         for (const int b : head) bits.push_back(static_cast<uint8_t>(b));
       }
-      writer.add(tensor_name(l, format + ".bits"), "U8", {heads.size(), dim}, bits.data(),
-                 bits.size());
+      writer.add(tensor_name(l, format + ".bits"), "U8", {heads.size(), dim}, bits);
     }
   }
-  return writer.finish({{"kvant.version", kVersion},
-                        {"kvant.model", facts.model},
-                        {"kvant.data", facts.data},
-                        {"kvant.tokens", std::to_string(facts.tokens)},
-                        {"kvant.seed", std::to_string(facts.seed)},
-                        {"kvant.command", facts.command}});
+  std::vector<std::pair<std::string, std::string>> metadata = {
+      {"kvant.version", std::string(kVersion)},
+      {"kvant.model", facts.model},
+      {"kvant.data", facts.data},
+      {"kvant.tokens", std::to_string(facts.tokens)},
+      {"kvant.seed", std::to_string(facts.seed)},
+      {"kvant.command", facts.command}};
+  write_scales(scales, writer, metadata);
+  if (!facts.lines.empty())
+    writer.add(std::string(kLines), "I64", {facts.lines.size()}, facts.lines);
+  return writer.finish(metadata);
 }
 
 Result<Sidecar> Sidecar::open(const std::filesystem::path& path) {
@@ -155,14 +120,19 @@ Result<Sidecar> Sidecar::open(const std::filesystem::path& path) {
                 .data = text("kvant.data"),
                 .command = text("kvant.command"),
                 .tokens = number_or<int64_t>(file->metadata("kvant.tokens"), 0),
-                .seed = number_or<uint64_t>(file->metadata("kvant.seed"), 0)};
+                .seed = number_or<uint64_t>(file->metadata("kvant.seed"), 0),
+                .lines = {}};
   for (const SafetensorsTensor& tensor : file->tensors()) {
-    size_t layer = 0;
-    std::string_view what;
-    if (!split_name(tensor.name, layer, what)) continue;
-    if (out.layers_.size() <= layer) out.layers_.resize(layer + 1);
+    if (tensor.name == kLines && tensor.dtype == "I64") {
+      out.facts_.lines.resize(tensor.data.size() / sizeof(int64_t));
+      std::memcpy(out.facts_.lines.data(), tensor.data.data(), tensor.data.size());
+    }
+    const std::optional<LayerTensorName> name = split_layer_tensor(tensor.name);
+    if (!name || name->side != "k") continue;
+    if (out.layers_.size() <= name->layer) out.layers_.resize(name->layer + 1);
     constexpr std::string_view kBits = ".bits";
-    LayerTransforms& of = out.layers_[layer];
+    const std::string_view what = name->what;
+    LayerTransforms& of = out.layers_[name->layer];
     if (what == kTransform || what == kBalanced) {
       KVANT_TRY(
           read_matrices(out.path_, tensor, of, what == kTransform ? of.matrices : of.balanced));
@@ -170,6 +140,7 @@ Result<Sidecar> Sidecar::open(const std::filesystem::path& path) {
       KVANT_TRY(read_bits(out.path_, tensor, what.substr(0, what.size() - kBits.size()), of));
     }
   }
+  KVANT_ASSIGN(out.scales_, read_scales(*file));
   return out;
 }
 

@@ -2,8 +2,9 @@
 //
 // Per layer that owns keys, `layers.<l>.k.transform` F32 [heads][2][D][D] (A and A^-T of
 // formats/transform.cc) for tc<B>, `layers.<l>.k.balanced` alike for bal<B>, and
-// `layers.<l>.k.<format>.bits` U8 [heads][D] for every format of that family. The header's metadata
-// says which model it belongs to and how it was made.
+// `layers.<l>.k.<format>.bits` U8 [heads][D] for every format of that family; scales as
+// cache_scales.h says; `data.lines` I64, hashes of the text's lines (overlap.h). The header's
+// metadata says which model it belongs to and how it was made.
 #pragma once
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/cache_scales.h"
 #include "calibrate/transform_fit.h"
 #include "kvant/cache.h"
 
@@ -25,6 +27,7 @@ struct SidecarFacts {
   std::string command;  // that made it
   int64_t tokens = 0;
   uint64_t seed = 0;
+  std::vector<int64_t> lines = {};  // line_hashes() of the documents
 };
 
 // Transforms of one layer's heads: the same matrices in every format of a basis, other bits.
@@ -40,7 +43,8 @@ struct LayerTransforms {
 };
 
 // The file's bytes.
-std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransforms> layers);
+std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransforms> layers,
+                         const CacheScales& scales = {});
 
 class Sidecar {
  public:
@@ -49,6 +53,8 @@ class Sidecar {
   static Result<Sidecar> open(const std::filesystem::path& path);
 
   const SidecarFacts& facts() const { return facts_; }
+  const CacheScales& scales() const { return scales_; }
+  const std::filesystem::path& path() const { return path_; }
   // invalid_argument unless it was made for the model at this path.
   Status check_model(const std::filesystem::path& model) const;
   // Formats that a layer with so many heads of `dim` channels has artifacts for.
@@ -67,6 +73,7 @@ class Sidecar {
 
   std::filesystem::path path_;
   SidecarFacts facts_;
+  CacheScales scales_;
   std::vector<LayerTransforms> layers_;
 };
 

@@ -112,13 +112,22 @@ const OptionSpec kSpecs[] = {
   {G::kPlanOutput, "bytes", "", "", "print exact bytes in place of MB and GB", &S::exact_bytes},
 
   {G::kCalibrate, "data", "FILE,FILE", "", "the text to calibrate on: .jsonl files, a document a line with \"text\" or \"messages\", or plain text", &S::data, 0, 0, 0, F::kItems},
+  {G::kCalibrate, "source", "WHERE", "dataset", "what to learn from: dataset (--data), random (tokens drawn by --seed), or fixed (nothing: scales of 1)", &S::source, 0, 0, 0, F::kOneItem},
   {G::kCalibrate, "samples", "N", "512", "documents to draw from all files together", &S::samples, 1, kManyTokens},
-  {G::kCalibrate, "max-length", "N", "2048", "tokens of a document to read at most", &S::max_length, 128, kManyTokens},
+  {G::kCalibrate, "max-length", "N", "2048", "tokens of a document to read at most", &S::max_length, 16, kManyTokens},
+  {G::kCalibrate, "buckets", "N,N", "", "lengths to cut the documents to, in turn, in place of one --max-length; what is shorter is cut to the longest that it fills, or read whole", &S::buckets, 0, 0, 0, F::kCounts},
   {G::kCalibrate, "seed", "N", "0", "seed of the draw", &S::seed, 0, 9e15},
   {G::kCalibrate, "skip-bad", "", "", "count lines that aren't documents instead of ending at the first", &S::skip_bad},
-  {G::kCalibrate, "for", "A,B,C", "tc4,tc3,tc2", "the formats to calibrate", &S::formats_for, 0, 0, 0, F::kItems},
-  {G::kCalibrate, "out", "DIR", "", "where kvant-cache.safetensors is written (default: beside the model)", &S::out_directory, 0, 0, 0, F::kFilled},
-  {G::kCalibration, "calibration", "PATH", "", "what kvant calibrate wrote, or the directory that holds it: the presets int4, int3 and int2 then use it", &S::calibration, 0, 0, 0, F::kFilled},
+  {G::kCalibrate, "for", "A,B,C", "tc4,tc3,tc2", "the formats to calibrate: tc4, tc3, tc2 (tc: all three), bal8, bal4, bal3, bal2, and those of given scales, fp8_e4m3_tensor, fp8_e4m3_head, fp8_e5m2_tensor, fp8_e5m2_head, int8_tensor, int8_head", &S::formats_for, 0, 0, 0, F::kItems},
+  {G::kCalibrate, "method", "HOW", "max", "scales hold the largest magnitude (max), all but a share (percentile:99.9), or have the least squared error (mse)", &S::scale_method, 0, 0, 0, F::kOneItem},
+  {G::kCalibrate, "sinks", "N", "0", "tokens at the start of each document that scales needn't hold, because the cache will keep them exact, a multiple of 64; 0 for caches that keep none, as vLLM's", &S::sinks, 0, kManyTokens, 64},
+  {G::kCalibrate, "held-out", "FILE,FILE", "", "other text, on which to count what the scales can't hold (default: the data itself)", &S::held_out, 0, 0, 0, F::kItems},
+  {G::kCalibrate, "stability", "", "", "write nothing: a table of how far scales from 128, 512 and 1,024 documents differ", &S::stability},
+  {G::kCalibrate, "resume", "", "", "go on where Ctrl-C ended the same command", &S::resume},
+  {G::kCalibrate, "strict", "", "", "an error, not a note, where a layer gets nothing or there are fewer documents than --samples", &S::strict},
+  {G::kCalibrate, "out", "DIR", "", "where kvant-cache.safetensors is written (default: beside the model); of a Hugging Face directory with scales for fp8_e4m3 a whole checkpoint", &S::out_directory, 0, 0, 0, F::kFilled},
+  {G::kCalibration, "calibration", "PATH", "", "what kvant calibrate wrote, or the directory that holds it: scales of formats that take given ones, and what the presets int4, int3 and int2 then use (default: the model's directory if it holds one; none: not even that)", &S::calibration, 0, 0, 0, F::kFilled},
+  {G::kInspect, "scales", "", "", "list the scales of the cache that the checkpoint or calibration carries, layer by layer, and what is wrong with them", &S::scales},
 
   {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},
   {G::kCsv, "csv", "[=FILE]", "", "print CSV in place of the text, or write it to FILE beside the text", &S::csv, 0, 0, 0, F::kOptional},
@@ -129,7 +138,7 @@ constexpr std::string_view kGroupTitles[] = {
     "Cache",    "Cache",     "Model",     "Model",     "Text",      "Prompt", "Prompt",
     "Sampling", "Measuring", "Measuring", "Measuring", "Measuring", "Input",  "Input",
     "Input",    "Shape",     "Plan",      "Device",    "Workload",  "Output", "Calibration",
-    "Cache",    "Model",     "Output",    "Output"};
+    "Cache",    "Output",    "Model",     "Output",    "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>

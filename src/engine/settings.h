@@ -65,8 +65,10 @@ struct Settings {
   bool all_formats = false, explain = false, per_layer = false, exact_bytes = false;
   // calibration
   std::string data, formats_for, out_directory, calibration;
+  std::string source, scale_method, held_out, buckets;
   int64_t samples = 0, max_length = 0;
-  bool skip_bad = false;
+  bool skip_bad = false, resume = false, stability = false;
+  bool scales = false;
   // output
   std::string json, csv, out;
 
@@ -99,6 +101,7 @@ enum class OptionGroup : uint8_t {
   kPlanOutput,
   kCalibrate,
   kCalibration,
+  kInspect,
   kThreads,
   kJson,
   kCsv,

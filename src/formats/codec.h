@@ -31,6 +31,7 @@ struct RopeView {
 // Calibrated tensors of one layer, head and side, or given scales.
 struct CodecArtifacts {
   float tensor_scale = 1.0f;      // for kTensor formats; > 0 and finite
+  float head_scale = 0;           // for kHead formats, in place of each page's own; 0: none given
   std::span<const float> tensor;  // a format's own numbers, in the order that its file documents
 };
 
@@ -98,6 +99,10 @@ class Codec {
   // formats of the same size. Users are told.
   virtual bool has_kernel() const { return true; }
 };
+
+// True of formats that can't do without a given scale (`_tensor`), and of those that take one for
+// each head in place of each page's own (`_head` without a zero point).
+bool takes_given_scale(const FormatInfo& format);
 
 // unsupported: what to say where a format of scale source kGiven has no scale.
 Status missing_scale(const FormatInfo& format);

@@ -4,9 +4,10 @@
 //
 // A K page is [D][64], a V page [64][D] of the type, then the scales (binary16) that the page
 // holds, padded to 64 bytes. FP8 has the scale 1 (no suffix), a given one (`tensor`), max|x| /
-// largest per page (`head`) or per token. Exact types are the baseline: the cache keeps their pages
-// itself and never seals them, but they are codecs like any other. Every conversion saturates at
-// the type's largest finite value, so that neither infinity nor NaN is stored.
+// largest per page or one given for the head (`head`), or per token. Exact types are the baseline:
+// the cache keeps their pages itself and never seals them, but they are codecs like any other.
+// Every conversion saturates at the type's largest finite value, so that neither infinity nor NaN
+// is stored.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -108,7 +109,10 @@ class FloatCodec final : public PlainQueryCodec {
         kernels_(page_kernels(binding.isa)),
         element_bytes_(kT * dim() * float_bytes(type)) {
     if (granularity == Granularity::kTensor) given_ = f32_to_f16(binding.artifacts->tensor_scale);
-    if (granularity == Granularity::kHead) meta_bytes_ = sizeof(uint16_t);
+    if (granularity == Granularity::kHead) {
+      meta_bytes_ = sizeof(uint16_t);
+      if (binding.artifacts != nullptr) given_ = f32_to_f16(binding.artifacts->head_scale);
+    }
     if (granularity == Granularity::kToken) meta_bytes_ = kT * sizeof(uint16_t);
   }
 
@@ -117,7 +121,8 @@ class FloatCodec final : public PlainQueryCodec {
   void encode(const PageInput& input, std::byte* page) const override {
     std::memset(page + element_bytes_, 0, page_bytes() - element_bytes_);
     auto* scales = reinterpret_cast<uint16_t*>(page + element_bytes_);
-    if (granularity_ == Granularity::kHead) scales[0] = fitted_scale(input.rows, kT * dim());
+    if (granularity_ == Granularity::kHead)
+      scales[0] = given_ != 0 ? given_ : fitted_scale(input.rows, kT * dim());
     if (granularity_ == Granularity::kToken) {
       for (size_t t = 0; t < kT; ++t) scales[t] = fitted_scale(input.rows + t * dim(), dim());
     }
@@ -197,7 +202,7 @@ class FloatCodec final : public PlainQueryCodec {
   const PageKernels& kernels_;
   size_t element_bytes_;
   size_t meta_bytes_ = 0;
-  uint16_t given_ = 0;
+  uint16_t given_ = 0;  // 0: none
 };
 
 FormatDefinition define(const Element& element, Granularity granularity) {

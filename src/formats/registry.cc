@@ -2,14 +2,13 @@
 // before any codec.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
 #include <unordered_map>
 
 #include "formats/family.h"
+#include "formats/given_scale.h"
 #include "formats/names.h"
 #include "formats/rotated.h"
-#include "formats/stored_scale.h"
 
 namespace kvant {
 namespace {
@@ -91,10 +90,13 @@ std::string self_scaling(const FormatInfo& format) {
 
 // A given scale is checked in the type that it is stored in.
 Status check_given_scale(const FormatInfo& format, const CodecBinding& binding) {
-  if (format.scale_source != ScaleSource::kGiven) return {};
-  if (binding.artifacts == nullptr) return missing_scale(format);
-  const float given = binding.artifacts->tensor_scale;
-  if (std::isfinite(given) && given > 0 && given <= kMaxStored && f32_to_f16(given) != 0) return {};
+  const bool must = format.scale_source == ScaleSource::kGiven;
+  if (binding.artifacts == nullptr) return must ? missing_scale(format) : Status();
+  const float given = must ? binding.artifacts->tensor_scale : binding.artifacts->head_scale;
+  if (!must && given == 0) return {};
+  if (!takes_given_scale(format))
+    return unsupported(format.name + " finds its own scales and takes none per head");
+  if (scale_can_be_stored(given)) return {};
   char seen[32];
   std::snprintf(seen, sizeof seen, "%g", static_cast<double>(given));
   return invalid_argument(
@@ -150,6 +152,11 @@ Result<std::unique_ptr<Codec>> bind_any(const FormatInfo& format, Side side, int
 Result<double> sealed_bits(const FormatInfo& format, Side side, int dim) {
   KVANT_ASSIGN(const std::unique_ptr<Codec> codec, bind_any(format, side, dim));
   return static_cast<double>(codec->page_bytes() * 8) / (kPageTokens * dim);
+}
+
+bool takes_given_scale(const FormatInfo& format) {
+  return format.scale_source == ScaleSource::kGiven ||
+         (format.granularity == Granularity::kHead && !format.zero_point);
 }
 
 Status missing_scale(const FormatInfo& format) {

@@ -136,7 +136,7 @@ Result<std::unique_ptr<Codec>> bind(const std::string& format, Side side, const 
   KVANT_ASSIGN(const FormatInfo* info, find_format(format));
   const int dim = side == Side::kKey ? layer.key_dim : layer.value_dim;
   const auto& calibrated = layer.calibrated;
-  if (info->needs.artifacts &&
+  if ((info->needs.artifacts || info->scale_source == ScaleSource::kGiven) &&
       std::find(calibrated.begin(), calibrated.end(), format) != calibrated.end())
     return bind_any(*info, side, dim);
   CodecBinding binding;

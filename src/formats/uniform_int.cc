@@ -10,7 +10,8 @@
 //
 // A page is [codes][scales][zeros][factors], padded to 64 bytes; codes are laid out for the kernel
 // (page_kernels.h). One scale is shared by a page (head), a token, a group of a token's channels,
-// or a channel's 64 tokens; `tensor` stores none and uses the given one. The arithmetic on pages is
+// or a channel's 64 tokens; `tensor` stores none and uses the given one, and a symmetric `head`
+// stores the given one where there is one. The arithmetic on pages is
 // the kernels'; this file is what bytes mean.
 #include <algorithm>
 #include <array>
@@ -96,6 +97,8 @@ class UniformIntCodec final : public Codec {
     if (spec.granularity == Granularity::kTensor) {
       given_scale_ = f32_to_f16(binding.artifacts->tensor_scale);
     } else {
+      if (spec.granularity == Granularity::kHead && binding.artifacts != nullptr)
+        given_scale_ = f32_to_f16(binding.artifacts->head_scale);
       meta_bytes_ = num_grids_ * (spec.zero_point ? 4 : 2);
       factors_at_ = code_bytes_ + meta_bytes_;
       if (spec.token_norm) meta_bytes_ += kT;
@@ -262,9 +265,8 @@ class UniformIntCodec final : public Codec {
   }
 
   void encode_whole(const float* rows, uint16_t* scales, uint16_t* zeros, uint8_t* codes) const {
-    const bool given = spec_.granularity == Granularity::kTensor;
-    const Grid grid = given ? Grid{given_scale_, 0} : run_grid(rows, kT * dim_);
-    if (!given) scales[0] = grid.scale;
+    const Grid grid = given_scale_ != 0 ? Grid{given_scale_, 0} : run_grid(rows, kT * dim_);
+    if (spec_.granularity == Granularity::kHead) scales[0] = grid.scale;
     if (zeros) zeros[0] = grid.zero;
     code_run(rows, kT * dim_, grid, codes);
   }
@@ -348,8 +350,8 @@ class UniformIntCodec final : public Codec {
   size_t num_grids_ = 0;   // scales of a page
   size_t code_bytes_ = 0;
   size_t meta_bytes_ = 0;
-  size_t factors_at_ = 0;  // where the factors begin, of `norm`
-  uint16_t given_scale_ = 0;
+  size_t factors_at_ = 0;     // where the factors begin, of `norm`
+  uint16_t given_scale_ = 0;  // 0: none
 };
 
 std::string spec_name(const UniformSpec& spec, bool with_search) {

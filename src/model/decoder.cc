@@ -92,6 +92,7 @@ void Decoder::fill_shape(const std::string& where) {
   info_.vocab_size = spec_.vocab_size;
   info_.max_positions = spec_.max_positions;
   info_.traits = {.qk_norm = spec_.query_key_norm, .declared = spec_.declared_kv};
+  info_.cache_scales = spec_.cache_scales;
   for (const LayerSpec& layer : spec_.layers) {
     const CacheLayer cached =
         kAttention[static_cast<size_t>(layer.attention)].cache_layer(spec_, layer);

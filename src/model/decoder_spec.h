@@ -11,6 +11,7 @@
 
 #include "kvant/format.h"
 #include "kvant/status.h"
+#include "model/checkpoint_scales.h"
 #include "model/elementwise.h"
 #include "model/rope.h"
 #include "model/tensor_names.h"
@@ -63,6 +64,7 @@ struct DecoderSpec {
   std::string architecture;                 // the family's name
   std::string name;                         // the model's own, for people
   const FormatInfo* declared_kv = nullptr;  // as ModelTraits's
+  UsableScales cache_scales;                // of a checkpoint that carries some
   int hidden_size = 0;
   int num_query_heads = 0;
   int vocab_size = 0;

@@ -18,6 +18,7 @@
 
 #include "kvant/cache.h"
 #include "kvant/status.h"
+#include "model/checkpoint_scales.h"
 #include "model/tokenizer.h"
 
 namespace kvant {
@@ -55,6 +56,7 @@ struct ModelInfo {
   ModelTraits traits;
   std::vector<CacheLayer> cache_layers;  // shapes, windows and RoPE; formats left at bf16
   std::vector<LayerShape> layer_shapes;  // the same for the format resolver
+  UsableScales cache_scales;             // that a checkpoint carries beside its weights
   std::vector<std::string> notes;        // what was asked for and isn't so, one sentence each
   uint64_t conversion_bytes = 0;         // of weights that aren't used as they lie in the file
   uint64_t weight_bytes = 0;             // as loaded

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "model/checkpoint_scales.h"
 #include "model/ggml_cpu.h"
 
 namespace kvant {
@@ -67,7 +68,9 @@ class SafetensorsSource final : public TensorSource {
 
   std::vector<std::string_view> names() const override {
     std::vector<std::string_view> out;
-    for (const SafetensorsTensor& tensor : files_->tensors()) out.push_back(tensor.name);
+    for (const SafetensorsTensor& tensor : files_->tensors()) {
+      if (!belongs_to_cache(tensor.name)) out.push_back(tensor.name);
+    }
     return out;
   }
 

@@ -30,6 +30,7 @@ class TensorSource {
   virtual bool has(std::string_view name) const = 0;
   // not_found or unsupported (a type that isn't a weight) with file and tensor.
   virtual Result<StoredTensor> find(std::string_view name) const = 0;
+  // Of weights: scales of the cache aren't among them.
   virtual std::vector<std::string_view> names() const = 0;
 };
 

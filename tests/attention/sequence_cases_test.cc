@@ -197,6 +197,22 @@ TEST(SequenceCases, CaseE6_GivenScalesAreCheckedWhereACacheIsMade) {
   }
 }
 
+TEST(SequenceCases, GivenScalesOfHeadsAreOneForEach) {
+  ThreadPool threads(1);
+  CacheOptions options = layers_of({"int8_head", "fp8_e4m3_head"}, {0, 0});
+  const auto heads = static_cast<size_t>(options.layers[1].num_kv_heads);
+  options.layers[1].key_head_scales.assign(heads, 0.03f);
+  options.layers[1].value_head_scales.assign(heads, 0.01f);
+  EXPECT_TRUE(KvCache::create(options, threads).ok());
+  options.layers[1].key_head_scales.back() = -1;
+  EXPECT_NE(
+      KvCache::create(options, threads).status().message().find("the scale -1 given for layer 1"),
+      std::string::npos);
+  options.layers[1].key_head_scales.assign(heads + 1, 0.03f);
+  EXPECT_NE(KvCache::create(options, threads).status().message().find("given scales of"),
+            std::string::npos);
+}
+
 TEST(SequenceCases, OptionsThatMakeNoSenseAreRefusedWithTheLayer) {
   ThreadPool threads(1);
   const auto message = [&](CacheOptions options) {

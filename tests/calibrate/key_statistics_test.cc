@@ -29,7 +29,6 @@ std::vector<LayerMoments> statistics(const char* name, int num_threads, int chun
   KeyStatistics sums((*model)->info(), threads);
   for (const auto& [length, seed] : {std::pair{300u, 1u}, {130u, 2u}, {63u, 3u}})
     EXPECT_TRUE(sums.add(**model, tokens(length, seed), chunk).ok());
-  EXPECT_EQ(sums.num_tokens(), 493);
   return {sums.layers().begin(), sums.layers().end()};
 }
 

@@ -55,7 +55,7 @@ ProgramRun perplexity(Words words) {
 TEST(Calibrate, MakesAFileThatPresetsUse) {
   const std::string out = out_folder("calibrated");
   const ProgramRun run =
-      calibrate(wide_model(), {"--data", text_file(), "--samples", "8", "--out", out, "--json"});
+      calibrate(wide_model(), {"--data", text_file(), "--samples", "3", "--out", out, "--json"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.json()["notes"], nlohmann::json::array());
   EXPECT_EQ(run.json()["path"], out + "/kvant-cache.safetensors");

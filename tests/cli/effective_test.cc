@@ -241,6 +241,7 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
       {"./Qwen3-0.6B", model},
       {"tests/data/configs/", KVANT_TEST_DATA "/configs/"},
       {"./Llama-3.1-8B", model},
+      {"./Llama-3.2-1B", model},
       {"model.gguf", model},
       {"$MODEL", model},
       {"--context 2048", "--context 200"},

@@ -112,7 +112,7 @@ TEST(Usability, BitsPerElementAreNotMadeOfAnOpenPage) {
 TEST(Usability, AFormatThatNeedsAGivenScaleSaysSoAndWhatToTake) {
   for (const char* kv : {"int8_tensor", "int8/int8_tensor"}) {
     const ProgramRun run = generate({"-p", "x", "--kv", kv});
-    expect_refusal(run, "no option that gives a scale");
+    expect_refusal(run, "which calibration or the library's caller must give");
     expect_refusal(run, "int8_token");
   }
   const ProgramRun layers = generate({"-p", "x", "--kv-layers", "0=fp8_e4m3_tensor"});

@@ -127,6 +127,45 @@ TEST(Registry, CaseE6_RefusesGivenScalesThatVanishOrOverflow) {
   }
 }
 
+// A `_head` format takes a given scale in place of each page's own, in the same bytes.
+TEST(Registry, GivenScalesOfHeadsAreUsedAndChecked) {
+  std::vector<float> rows(kPageTokens * 64, 0.5f);
+  rows[7] = -3;
+  for (const FormatInfo& info : all_formats()) {
+    const auto bind = [&](float scale) {
+      const CodecArtifacts artifacts = {.head_scale = scale, .tensor = {}};
+      CodecBinding binding;
+      binding.layer = 3;
+      binding.dim = 64;
+      binding.artifacts = &artifacts;
+      return bind_codec(info, binding);
+    };
+    if (info.granularity != Granularity::kHead) continue;
+    ASSERT_TRUE(bind(0).ok()) << info.name << ": none given";
+    EXPECT_EQ(bind(0.25f).ok(), takes_given_scale(info)) << info.name;
+    if (!takes_given_scale(info)) continue;
+    for (const float bad : {-1.0f, NAN, INFINITY, 1e-30f, 1e30f})
+      EXPECT_NE(bind(bad).status().message().find("layer 3"), std::string::npos) << info.name;
+    if (info.rotated) continue;
+    const auto largest_decoded = [&](float scale) {
+      const auto codec = bind(scale).value();
+      AlignedArray<std::byte> page(codec->page_bytes());
+      PageInput input;
+      input.rows = rows.data();
+      codec->encode(input, page.data());
+      std::vector<float> decoded(rows.size());
+      codec->decode(page.data(), decoded.data());
+      return std::pair{decoded[7], decoded[8]};
+    };
+    EXPECT_NEAR(largest_decoded(0).first, -3, 0.01) << info.name;
+    // A scale for values up to 1.27 (int8) or 4.48 (FP8) clips, or doesn't.
+    EXPECT_NEAR(largest_decoded(0.01f).first, info.name.starts_with("int8") ? -1.27f : -3.0f, 0.25)
+        << info.name;
+    EXPECT_NEAR(largest_decoded(0.01f).second, 0.5f, 0.05) << info.name;
+    EXPECT_EQ(bind(0.01f).value()->page_bytes(), bind(0).value()->page_bytes());
+  }
+}
+
 TEST(Registry, SealedBitsCountCodesMetadataAndPadding) {
   const auto bits = [](const char* name, int dim) {
     return *sealed_bits(**find_format(name), Side::kKey, dim);

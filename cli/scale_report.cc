@@ -1,0 +1,225 @@
+#include "cli/scale_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/terminal.h"
+#include "formats/given_scale.h"
+
+namespace kvant::cli {
+namespace {
+
+constexpr double kMuchBeyond = 0.01;  // share of numbers that no method of ours would give up
+
+struct SideRow {
+  char letter;
+  const SideScales LayerScales::*scales;
+};
+constexpr SideRow kSides[] = {
+    {'q', &LayerScales::query}, {'k', &LayerScales::key}, {'v', &LayerScales::value}};
+
+double share_beyond(const SideScales& side, const std::string& format, int head, int64_t tokens) {
+  const auto found = side.beyond.find(format);
+  if (found == side.beyond.end() || found->second.empty() || tokens == 0) return -1;
+  const std::vector<int64_t>& counts = found->second;
+  double sum = 0, heads = 0;
+  for (size_t h = 0; h < counts.size(); ++h) {
+    if (head >= 0 && static_cast<size_t>(head) != h) continue;
+    sum += static_cast<double>(counts[h]);
+    heads += 1;
+  }
+  return heads > 0 ? sum / (heads * static_cast<double>(tokens) * std::max(side.dim, 1)) : -1;
+}
+
+double largest_of(const SideScales& side, int head) {
+  if (head >= 0) return double{side.largest(static_cast<size_t>(head))};
+  double most = 0;
+  for (size_t h = 0; h < side.low.size(); ++h) most = std::max(most, double{side.largest(h)});
+  return most;
+}
+
+std::string percent(double share) {
+  if (share < 0) return "-";
+  return share == 0 ? "0 %" : fmt::format("{} %", short_number(100 * share));
+}
+
+// Over the layers, of one side and format.
+struct SideSummary {
+  double least = 0, most = 0, beyond = 0, numbers = 0;
+  int layers = 0;
+
+  void add(const SideScales& side, const std::string& format, int64_t tokens) {
+    const auto found = side.scales.find(format);
+    if (found == side.scales.end()) return;
+    for (const float scale : found->second) {
+      least = most == 0 ? double{scale} : std::min(least, double{scale});
+      most = std::max(most, double{scale});
+    }
+    ++layers;
+    const auto counts = side.beyond.find(format);
+    for (size_t h = 0; counts != side.beyond.end() && h < counts->second.size(); ++h) {
+      beyond += static_cast<double>(counts->second[h]);
+      numbers += static_cast<double>(tokens) * side.dim;
+    }
+  }
+  std::string text(char name) const {
+    const std::string range =
+        least == most ? short_number(least) : short_number(least) + " to " + short_number(most);
+    return fmt::format("{} {} ({} beyond)", name, range,
+                       percent(numbers > 0 ? beyond / numbers : -1));
+  }
+};
+
+}  // namespace
+
+void judge(ScaleEntry& e) {
+  if (!e.complaint.empty()) return;
+  const ScaledFormat* format = find_scaled_format(e.format);
+  const double unit = format == nullptr ? 1 : (format->name.starts_with("int") ? 1 : 0x1p-6);
+  if (std::isnan(e.scale)) {
+    e.complaint = "NaN";
+  } else if (e.scale == 0) {
+    e.complaint = "zero";
+  } else if (e.scale < 0) {
+    e.complaint = "negative";
+  } else if (!scale_can_be_stored(static_cast<float>(e.scale))) {
+    e.complaint = "beyond what binary16 holds";
+  } else if (format != nullptr && e.beyond > kMuchBeyond) {
+    e.complaint = fmt::format("absurd: holds {}, {} was seen, {} lie beyond",
+                              short_number(e.scale * double{format->largest}),
+                              short_number(e.largest), percent(e.beyond));
+  } else if (e.largest > 0 && e.largest / e.scale < unit) {
+    e.complaint = fmt::format("absurd: all that was seen, up to {}, is lost below its first step",
+                              short_number(e.largest));
+  }
+}
+
+std::vector<ScaleEntry> scale_entries(const CacheScales& scales, const std::string& file) {
+  std::vector<ScaleEntry> out;
+  const std::string origin = fmt::format("{}: {}{}", file, scales.source,
+                                         scales.method.empty() ? "" : ", " + scales.method);
+  const std::vector<std::string> formats = scales.all_formats();
+  for (size_t l = 0; l < scales.layers.size(); ++l) {
+    for (const SideRow& row : kSides) {
+      const SideScales& side = scales.layers[l].*row.scales;
+      for (const std::string& format : formats) {
+        ScaleEntry entry;
+        entry.layer = static_cast<int>(l);
+        entry.side = row.letter;
+        entry.format = format;
+        entry.origin = origin;
+        const auto found = side.scales.find(format);
+        if (found == side.scales.end()) {
+          entry.complaint = "missing";
+          if (row.letter != 'q') out.push_back(entry);
+          continue;
+        }
+        const ScaledFormat* known = find_scaled_format(format);
+        for (size_t h = 0; h < found->second.size(); ++h) {
+          entry.head = known != nullptr && known->per_head ? static_cast<int>(h) : -1;
+          entry.scale = double{found->second[h]};
+          entry.largest = largest_of(side, entry.head);
+          entry.beyond = share_beyond(side, format, entry.head, scales.checked_tokens);
+          entry.complaint.clear();
+          judge(entry);
+          out.push_back(entry);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+std::string scale_summary(const CacheScales& scales) {
+  std::string out;
+  for (const std::string& format : scales.all_formats()) {
+    SideSummary key, value;
+    for (const LayerScales& layer : scales.layers) {
+      key.add(layer.key, format, scales.checked_tokens);
+      value.add(layer.value, format, scales.checked_tokens);
+    }
+    out += fmt::format("{}: scales of {} from {}{}: {}, {}", format, counted(key.layers, "layer"),
+                       scales.source, scales.method.empty() ? "" : ", " + scales.method,
+                       key.text('K'), value.text('V'));
+    out += scales.checked_on.empty()
+               ? "\n"
+               : fmt::format("; checked on {} of {}\n", counted(scales.checked_tokens, "token"),
+                             scales.checked_on);
+  }
+  return out;
+}
+
+Json scales_json(const CacheScales& scales) {
+  Json out = {{"source", scales.source},
+              {"method", scales.method},
+              {"checked_on", scales.checked_on},
+              {"checked_tokens", scales.checked_tokens},
+              {"layers", Json::array()}};
+  for (const LayerScales& layer : scales.layers) {
+    Json one = Json::object();
+    for (const SideRow& row : kSides) {
+      const SideScales& side = layer.*row.scales;
+      Json& to = one[std::string(1, row.letter)] = Json::object();
+      for (const auto& [format, values] : side.scales) to["scales"][format] = values;
+      for (const auto& [format, counts] : side.beyond) to["beyond"][format] = counts;
+      if (!side.low.empty()) to.update({{"low", side.low}, {"high", side.high}});
+    }
+    out["layers"].push_back(std::move(one));
+  }
+  return out;
+}
+
+Json entries_json(std::span<const ScaleEntry> entries) {
+  Json out = Json::array();
+  for (const ScaleEntry& e : entries) {
+    const bool missing = e.complaint == "missing";
+    out.push_back({{"layer", e.layer},
+                   {"side", std::string(1, e.side)},
+                   {"head", e.head < 0 ? Json() : Json(e.head)},
+                   {"format", e.format},
+                   {"scale", missing || !std::isfinite(e.scale) ? Json() : Json(e.scale)},
+                   {"largest", e.largest > 0 ? Json(e.largest) : Json()},
+                   {"beyond", e.beyond >= 0 ? Json(e.beyond) : Json()},
+                   {"origin", e.origin},
+                   {"complaint", e.complaint}});
+  }
+  return out;
+}
+
+std::string entries_table(std::span<const ScaleEntry> entries, bool colored) {
+  Table table({{"layer"},
+               {"side", true},
+               {"head"},
+               {"format", true},
+               {"scale"},
+               {"seen"},
+               {"beyond"},
+               {"from", true},
+               {"", true}});
+  int64_t complaints = 0;
+  bool all_one = !entries.empty();
+  for (const ScaleEntry& e : entries) {
+    const bool missing = e.complaint == "missing";
+    complaints += e.complaint.empty() ? 0 : 1;
+    all_one = all_one && !missing && e.scale == 1;
+    table.add_row({{std::to_string(e.layer)},
+                   {std::string(1, static_cast<char>(e.side - 'a' + 'A'))},
+                   {e.head < 0 ? "all" : std::to_string(e.head)},
+                   {e.format},
+                   {missing ? "-" : fmt::format("{:.6g}", e.scale)},
+                   {e.largest > 0 ? short_number(e.largest) : "-"},
+                   {percent(e.beyond)},
+                   {e.origin},
+                   {e.complaint, Color::kRed}});
+  }
+  std::string out = table.render(colored);
+  out += fmt::format(
+      "{} listed, {}\n", counted(static_cast<int64_t>(entries.size()), "scale"),
+      complaints == 0 ? "nothing wrong with them" : fmt::format("{} wrong", complaints));
+  if (all_one) out += "every scale is exactly 1: fixed, or never calibrated\n";
+  return out;
+}
+
+}  // namespace kvant::cli

@@ -1,0 +1,38 @@
+// Scales for people: what calibration found, and what is wrong with scales that a file carries.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "calibrate/cache_scales.h"
+#include "cli/output.h"
+
+namespace kvant::cli {
+
+// A scale, or the place where one is missing.
+struct ScaleEntry {
+  int layer = 0;
+  char side = 'k';  // q, k or v
+  int head = -1;    // −1: of all heads
+  std::string format;
+  double scale = 0;
+  double largest = 0;  // magnitude that was seen there; 0: not known
+  double beyond = -1;  // share of the numbers checked that a code can't stand for; −1: not known
+  std::string origin;  // which file it is from, and how it was found
+  std::string complaint;  // what is wrong with it; empty: nothing
+};
+
+// Every scale of a sidecar, with what is wrong.
+std::vector<ScaleEntry> scale_entries(const CacheScales& scales, const std::string& file);
+// Fills `complaint` from the other fields; a missing scale has its complaint already.
+void judge(ScaleEntry& entry);
+
+// One line for each format, or nothing.
+std::string scale_summary(const CacheScales& scales);
+Json scales_json(const CacheScales& scales);
+Json entries_json(std::span<const ScaleEntry> entries);
+// The table, then what is wrong, counted.
+std::string entries_table(std::span<const ScaleEntry> entries, bool colored);
+
+}  // namespace kvant::cli

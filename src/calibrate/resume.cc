@@ -1,0 +1,118 @@
+#include "calibrate/resume.h"
+
+#include <charconv>
+#include <cstring>
+#include <vector>
+
+#include "files/durable_file.h"
+#include "files/safetensors.h"
+#include "files/safetensors_writer.h"
+
+namespace kvant {
+namespace {
+
+// One pass over everything that is kept, for writing and for reading: `visit(name, dtype, values)`.
+template <typename Visit>
+Status visit_keys(std::span<LayerMoments> layers, const Visit& visit) {
+  for (size_t l = 0; l < layers.size(); ++l) {
+    for (size_t h = 0; h < layers[l].heads.size(); ++h) {
+      HeadMoments& head = layers[l].heads[h];
+      const std::string at = "moments." + std::to_string(l) + "." + std::to_string(h) + ".";
+      std::vector<int64_t> counts = {head.num_queries, head.num_keys};
+      KVANT_TRY(visit(at + "query", "F64", head.query));
+      KVANT_TRY(visit(at + "key", "F64", head.key));
+      KVANT_TRY(visit(at + "counts", "I64", counts));
+      head.num_queries = counts[0];
+      head.num_keys = counts[1];
+    }
+  }
+  return {};
+}
+
+template <typename Visit>
+Status visit_side(SideRange& side, const std::string& name, const Visit& visit) {
+  for (size_t h = 0; h < side.heads.size(); ++h) {
+    HeadRange& head = side.heads[h];
+    const std::string at = name + std::to_string(h) + ".";
+    const auto seen = head.magnitudes.counters();
+    std::vector<int64_t> counters(seen.begin(), seen.end());
+    KVANT_TRY(visit(at + "low", "F32", head.low));
+    KVANT_TRY(visit(at + "high", "F32", head.high));
+    KVANT_TRY(visit(at + "counters", "I64", counters));
+    head.magnitudes = Magnitudes(std::move(counters));
+  }
+  return {};
+}
+
+template <typename Visit>
+Status visit_ranges(std::span<LayerRanges> layers, const Visit& visit) {
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const std::string at = "ranges." + std::to_string(l);
+    KVANT_TRY(visit_side(layers[l].query, at + ".q.", visit));
+    KVANT_TRY(visit_side(layers[l].key, at + ".k.", visit));
+    KVANT_TRY(visit_side(layers[l].value, at + ".v.", visit));
+  }
+  return {};
+}
+
+template <typename Visit>
+Status visit_all(KeyStatistics* keys, RangeStatistics* ranges, const Visit& visit) {
+  if (keys != nullptr) KVANT_TRY(visit_keys(keys->layers(), visit));
+  if (ranges != nullptr) KVANT_TRY(visit_ranges(ranges->layers(), visit));
+  return {};
+}
+
+Result<int64_t> read_count(const Safetensors& file, const std::filesystem::path& path,
+                           const char* key) {
+  const std::string* text = file.metadata(key);
+  int64_t value = 0;
+  if (text == nullptr ||
+      std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc())
+    return corrupt(path.string() + ": " + key + " is missing; wanted the state of a calibration");
+  return value;
+}
+
+}  // namespace
+
+Status save_state(const std::filesystem::path& path, const CalibrationState& state,
+                  KeyStatistics* keys, RangeStatistics* ranges) {
+  SafetensorsWriter writer;
+  KVANT_TRY(visit_all(keys, ranges,
+                      [&](const std::string& name, const char* dtype, auto& values) -> Status {
+                        writer.add(name, dtype, {values.size()}, values);
+                        return {};
+                      }));
+  const std::pair<std::string, std::string> metadata[] = {
+      {"identity", state.identity},
+      {"documents", std::to_string(state.documents)},
+      {"tokens", std::to_string(state.tokens)},
+      {"too_short", std::to_string(state.too_short)}};
+  return write_durably(path, writer.finish(metadata));
+}
+
+Result<CalibrationState> load_state(const std::filesystem::path& path, const std::string& identity,
+                                    KeyStatistics* keys, RangeStatistics* ranges) {
+  KVANT_ASSIGN(const std::unique_ptr<Safetensors> file, Safetensors::open_file(path));
+  const std::string* found = file->metadata("identity");
+  if (found == nullptr || *found != identity) {
+    return invalid_argument(path.string() +
+                            " is of another calibration: model, text or options differ");
+  }
+  CalibrationState state{.identity = identity};
+  KVANT_ASSIGN(state.documents, read_count(*file, path, "documents"));
+  KVANT_ASSIGN(state.tokens, read_count(*file, path, "tokens"));
+  KVANT_ASSIGN(state.too_short, read_count(*file, path, "too_short"));
+  KVANT_TRY(visit_all(
+      keys, ranges, [&](const std::string& name, const char* dtype, auto& values) -> Status {
+        const SafetensorsTensor* tensor = file->tensor(name);
+        const size_t bytes = values.size() * sizeof(values[0]);
+        if (tensor == nullptr || tensor->dtype != dtype || tensor->data.size() != bytes) {
+          return corrupt(path.string() + ": tensor " + in_quotes(name) + " isn't there whole");
+        }
+        std::memcpy(values.data(), tensor->data.data(), bytes);
+        return {};
+      }));
+  return state;
+}
+
+}  // namespace kvant
