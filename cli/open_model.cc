@@ -239,7 +239,9 @@ Result<OpenModel> open_model(const Invocation& in, const RunPlan& plan) {
   options.context = in.settings.context;
   KVANT_TRY(check_model_path(in.model, "config.json"));
   OpenModel open;
-  KVANT_ASSIGN(open.calibration, open_calibration(in));
+  if (!plan.formats.empty()) {  // who only looks at a model, or calibrates it, needs none
+    KVANT_ASSIGN(open.calibration, open_calibration(in));
+  }
   const Sidecar* calibration = open.calibration ? &*open.calibration : nullptr;
   for (const std::string& name : plan.formats)
     KVANT_TRY(check_format_name(

@@ -63,34 +63,8 @@ std::vector<size_t> shuffled(size_t count, uint64_t seed) {
   return order;
 }
 
-}  // namespace
-
-Status run_stability(const Invocation& in, ScaleRequest request) {
-  Settings settings = in.settings;
-  if (settings.source == "fixed")
-    return invalid_argument("--stability: --source fixed has nothing that could move");
-  if (settings.source == "dataset" && settings.data.empty())
-    return invalid_argument("--data: wanted a file of text to calibrate on");
-  if (!settings.is_given("samples")) settings.samples = kCounts[std::size(kCounts) - 1];
-  if (request.formats.empty())
-    request.formats = {find_scaled_format("fp8_e4m3_head"), find_scaled_format("int8_head")};
-  KVANT_ASSIGN(const CalibrationText text, CalibrationText::open(settings, settings.data));
-  KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
-  announce(in, open);
-  RangeStatistics ranges(open.model->info(), settings.sinks, *open.threads);
-  const std::vector<size_t> order = shuffled(text.size(), static_cast<uint64_t>(settings.seed));
-  const std::vector<int64_t> counts = stage_counts(static_cast<int64_t>(text.size()));
-  std::vector<Stage> stages;
-  const auto after = [&](const CalibrationState& state) -> Status {
-    if (std::find(counts.begin(), counts.end(), state.documents) == counts.end()) return {};
-    std::vector<int> without;
-    stages.push_back({state.documents, state.tokens,
-                      fit_scales(ranges.layers(), request, *open.threads, without)});
-    return {};
-  };
-  CalibrationState state;
-  KVANT_TRY(read_documents(in, open, {text, {nullptr, &ranges}, "reading", order, after}, state));
-
+Status print_stages(const Settings& settings, std::span<const Stage> stages,
+                    const ScaleRequest& request, size_t num_documents) {
   Table table({{"documents"},
                {"tokens"},
                {"format", true},
@@ -126,7 +100,38 @@ Status run_stability(const Invocation& in, ScaleRequest request) {
       "-", table.render(has_colors(stdout)) +
                fmt::format("relative distance of a head's scale from that of all {} documents; the "
                            "last column: heads farther off than a tenth\n",
-                           text.size()));
+                           num_documents));
+}
+
+}  // namespace
+
+Status run_stability(const Invocation& in, ScaleRequest request) {
+  Settings settings = in.settings;
+  if (settings.source == "fixed")
+    return invalid_argument("--stability: --source fixed has nothing that could move");
+  if (settings.source == "dataset" && settings.data.empty())
+    return invalid_argument("--data: wanted a file of text to calibrate on");
+  if (!settings.is_given("samples")) settings.samples = kCounts[std::size(kCounts) - 1];
+  if (request.formats.empty())
+    request.formats = {find_scaled_format("fp8_e4m3_head"), find_scaled_format("int8_head")};
+  KVANT_ASSIGN(const CalibrationText text, CalibrationText::open(settings, settings.data));
+  KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
+  announce(in, open);
+  RangeStatistics ranges(open.model->info(), settings.sinks, *open.threads);
+  const std::vector<size_t> order = shuffled(text.size(), static_cast<uint64_t>(settings.seed));
+  const std::vector<int64_t> counts = stage_counts(static_cast<int64_t>(text.size()));
+  std::vector<Stage> stages;
+  const auto after = [&](const CalibrationState& state) -> Status {
+    if (std::find(counts.begin(), counts.end(), state.documents) == counts.end()) return {};
+    std::vector<int> without;
+    stages.push_back({state.documents, state.tokens,
+                      fit_scales(ranges.layers(), request, *open.threads, without)});
+    return {};
+  };
+  CalibrationState state;
+  KVANT_TRY(read_documents(in, open, {text, {nullptr, &ranges}, "reading", order, after}, state));
+
+  return print_stages(in.settings, stages, request, text.size());
 }
 
 }  // namespace kvant::cli

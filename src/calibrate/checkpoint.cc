@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "calibrate/sidecar.h"
 #include "files/durable_file.h"
