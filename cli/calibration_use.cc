@@ -65,7 +65,7 @@ void give_scales(size_t l, const ModelInfo& info, const Sidecar* calibration, Ca
     const Result<const FormatInfo*> known = find_format(format);
     std::vector<float> scales = given_scales(l, side, format, info, calibration);
     if (!known.ok() || scales.empty()) continue;
-    if ((*known)->granularity == Granularity::kTensor) {
+    if ((*known)->scale_source == ScaleSource::kGiven) {
       (is_key ? layer.key_scale : layer.value_scale) = scales.front();
     } else {
       (is_key ? layer.key_head_scales : layer.value_head_scales) = std::move(scales);
