@@ -224,7 +224,9 @@ void count_beyond(std::span<const LayerRanges> ranges, CacheScales& scales) {
         std::vector<int64_t> beyond;
         for (size_t h = 0; format != nullptr && h < range.heads.size(); ++h) {
           const float scale = values[format->per_head ? h : 0];
-          beyond.push_back(range.heads[h].magnitudes.beyond(scale * format->largest));
+          // The product may round to just below the largest; bfloat16s are 2^-8 apart.
+          const float limit = scale * format->largest * (1 + 0x1p-20f);
+          beyond.push_back(range.heads[h].magnitudes.beyond(limit));
           scales.checked_tokens = range.heads[h].magnitudes.count() / std::max(range.dim, 1);
         }
         to.beyond[name] = std::move(beyond);
