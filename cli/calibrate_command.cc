@@ -30,8 +30,8 @@ struct Target {
   bool balanced = false;
 };
 std::span<const Target> all_targets() {
-  static const Target kTargets[] = {{"tc4", {.mean_bits = 4, .widths = {2, 3, 4, 5, 6, 8}}},
-                                    {"tc3", {.mean_bits = 3, .widths = {2, 3, 4, 5, 6, 8}}},
+  static const Target kTargets[] = {{"tc4", {.mean_bits = 4, .widths = {1, 2, 3, 4, 5, 6, 8}}},
+                                    {"tc3", {.mean_bits = 3, .widths = {1, 2, 3, 4, 5, 6, 8}}},
                                     {"tc2", {.mean_bits = 2, .widths = {1, 2, 3, 4, 5, 6, 8}}},
                                     {"bal8", {.mean_bits = 8, .widths = {}}, true},
                                     {"bal4", {.mean_bits = 4, .widths = {}}, true},

@@ -2,6 +2,7 @@
 
 #include <Eigen/Core>
 #include <algorithm>
+#include <cmath>
 
 #include "base/float_types.h"
 
@@ -33,15 +34,30 @@ void add_pages(const ObservedRows& k, size_t head, HeadMoments& to) {
   }
 }
 
+// How much an error of scores on sealed pages moves the output of a query: Σ of squared masses over
+// the pages that it reads sealed.
+double weight_of(const ObservedRows& q, size_t token, size_t head) {
+  const auto num_pages = static_cast<size_t>(q.mass->num_pages);
+  const float* mass =
+      q.mass->mass.data() + (token * static_cast<size_t>(q.num_heads) + head) * num_pages;
+  const auto own_page =
+      static_cast<size_t>(q.first_position + static_cast<int64_t>(token)) / kPageTokens;
+  double sum = 0;
+  for (size_t page = 1; page < own_page; ++page) sum += double{mass[page]} * double{mass[page]};
+  return sum;
+}
+
 // Those of the query heads [first_head, first_head + group).
 void add_group(const ObservedRows& q, size_t first_head, size_t group, HeadMoments& to) {
   for (int first = 0; first < q.num_tokens; first += kPageTokens) {
     const int count = std::min(kPageTokens, q.num_tokens - first);
     Rows rows(count * static_cast<int>(group), q.dim);
     for (Eigen::Index r = 0; r < rows.rows(); ++r) {
-      const auto at = static_cast<size_t>(r);
-      const float* row = q.row(static_cast<size_t>(first) + at / group, first_head + at % group);
-      for (int i = 0; i < q.dim; ++i) rows(r, i) = double{row[i]};
+      const size_t token = static_cast<size_t>(first) + static_cast<size_t>(r) / group;
+      const size_t head = first_head + static_cast<size_t>(r) % group;
+      const double factor = std::sqrt(weight_of(q, token, head));
+      const float* row = q.row(token, head);
+      for (int i = 0; i < q.dim; ++i) rows(r, i) = factor * double{row[i]};
     }
     add_products(rows, to.query);
     to.num_queries += rows.rows();

@@ -1,11 +1,13 @@
 // KeyStatistics: second moments of a model's keys and queries, as its attention meets them.
 //
 // Gathered while the model reads calibration text through a BF16 cache: of every layer and KV head
-// the mean of q·qᵀ over the heads of the group, and the covariance of K within pages, each page's
-// own mean removed. Rows are those that the cache would store (after RoPE, rounded to BF16); the
-// first page of a sequence, which stays exact in every format, and pages that aren't full don't
-// count. Sums are in double and in the order of the text, so that neither threads nor chunks of
-// whole pages change a bit.
+// the mean of w·q·qᵀ over the heads of the group, and the covariance of K within pages, each page's
+// own mean removed. w is what an error of the query's scores on sealed pages does to its output:
+// softmax passes it on times the attention paid there, and errors of different tokens are
+// independent, so w is the sum of the squared attention masses of those pages. Rows are those that
+// the cache would store (after RoPE, rounded to BF16); the first page of a sequence, which stays
+// exact in every format, and pages that aren't full don't count. Sums are in double and in the
+// order of the text, so that neither threads nor chunks of whole pages change a bit.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,7 @@ namespace kvant {
 
 // Of one KV head; D = its key width.
 struct HeadMoments {
-  std::vector<double> query;  // [D][D]: Σ q·qᵀ
+  std::vector<double> query;  // [D][D]: Σ w·q·qᵀ
   std::vector<double> key;    // [D][D]: Σ (k − page mean)·(k − page mean)ᵀ
   int64_t num_queries = 0;
   int64_t num_keys = 0;

@@ -37,10 +37,12 @@ class ObservedCache final : public ForwardingCache {
   Status attend(int layer, const float* q, const AttentionParams& params, float* out,
                 PageMass* mass) override {
     const int shares = shape_of(layer).shares;
-    const ObservedRows queries =
+    ObservedRows queries =
         rows_of(shares >= 0 ? shares : layer, params.num_query_heads, shape_of(layer).key_dim, q);
     KVANT_TRY(check_finite(layer, queries));
-    KVANT_TRY(inner().attend(layer, q, params, out, mass));
+    KVANT_TRY(inner().attend(layer, q, params, out, &mass_));
+    if (mass != nullptr) *mass = mass_;
+    queries.mass = &mass_;
     for (RowObserver* observer : observers_) observer->see_queries(queries);
     return {};
   }
@@ -76,6 +78,7 @@ class ObservedCache final : public ForwardingCache {
   std::span<RowObserver* const> observers_;
   int64_t first_position_ = 0;
   int num_tokens_ = 0;
+  PageMass mass_;  // of the last call of attend()
 };
 
 }  // namespace

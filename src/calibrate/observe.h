@@ -18,6 +18,8 @@ struct ObservedRows {
   int num_heads = 0;  // query heads of Q, else KV heads
   int dim = 0;
   const float* rows = nullptr;  // [num_tokens][num_heads][dim]
+  // Of Q: how each row's attention is spread over the pages; null for K and V.
+  const PageMass* mass = nullptr;
 
   const float* row(size_t token, size_t head) const {
     return rows + (token * static_cast<size_t>(num_heads) + head) * static_cast<size_t>(dim);

@@ -49,7 +49,8 @@ Result<Weighted> weight(const HeadMoments& moments, int dim, double lambda) {
   const Matrix keys = mean_of(moments.key, moments.num_keys, dim);
   Matrix queries = mean_of(moments.query, moments.num_queries, dim);
   if (!(keys.trace() > 0)) return unsupported("the keys of every page are all alike");
-  if (!(queries.trace() > 0)) return unsupported("the queries are all zero");
+  if (!(queries.trace() > 0))
+    return unsupported("no query pays attention to a page after the first");
   queries /= queries.trace() / dim;
   queries += lambda * Matrix::Identity(dim, dim);
   Weighted out{.queries = Solver(queries), .variances = {}, .vectors = {}};

@@ -1,11 +1,12 @@
 // The transforms of formats tc<B> and bal<B>: basis and bits of one head's keys, from their
 // statistics.
 //
-// C is the mean of q·qᵀ, S the covariance of K within pages. With C' = C / mean diag(C) + λ·I and
-// C'^½·S·C'^½ = U·Λ·Uᵀ, keys are stored as k' = Uᵀ·C'^½·k and asked with q' = Uᵀ·C'^-½·q. Then
-// q'·k' = q·k, the channels of k' are uncorrelated with variances Λ, and squared error in k' is
-// expected squared error of the score. Bits go to channels so that Σ Λ_i·c(b_i)·4^(-b_i) is least
-// (the rate allocation of transform coding; Gersho and Gray, 1992, section 8.3).
+// C is the mean of w·q·qᵀ (key_statistics.h), S the covariance of K within pages. With C' = C /
+// mean diag(C) + λ·I and C'^½·S·C'^½ = U·Λ·Uᵀ, keys are stored as k' = Uᵀ·C'^½·k and asked with q'
+// = Uᵀ·C'^-½·q. Then q'·k' = q·k, the channels of k' are uncorrelated with variances Λ, and squared
+// error in k' is expected squared error of the score. Bits go to channels so that Σ
+// Λ_i·c(b_i)·4^(-b_i) is least (the rate allocation of transform coding; Gersho and Gray, 1992,
+// section 8.3).
 //
 // bal<B> gives all channels the same bits. M² = C' # S^-1 (A # B: the geometric mean of positive
 // matrices; Bhatia, Positive Definite Matrices, 2007, chapter 4) is the one basis M·k in which keys

@@ -63,33 +63,37 @@ class KeepingCache final : public ForwardingCache {
  public:
   using ForwardingCache::ForwardingCache;
   Status append(int layer, const float* k, const float* v, const float* k_pre_rope) override {
-    if (layer == 1) k_.assign(k, k + 128 * row(options().layers[1].num_kv_heads));
+    if (layer == 1) k_.assign(k, k + kTokens * row(options().layers[1].num_kv_heads));
     return ForwardingCache::append(layer, k, v, k_pre_rope);
   }
   Status attend(int layer, const float* q, const AttentionParams& params, float* out,
                 PageMass* mass) override {
-    if (layer == 1) q_.assign(q, q + 128 * row(params.num_query_heads));
-    return ForwardingCache::attend(layer, q, params, out, mass);
+    KVANT_TRY(ForwardingCache::attend(layer, q, params, out, layer == 1 ? &mass_ : mass));
+    if (layer == 1) q_.assign(q, q + kTokens * row(params.num_query_heads));
+    return {};
   }
   size_t row(int heads) const {
     return static_cast<size_t>(heads) * static_cast<size_t>(options().layers[1].key_dim);
   }
+  static constexpr size_t kTokens = 256;
   std::vector<float> k_, q_;
+  PageMass mass_;
 };
 
 TEST(KeyStatistics, AreTheSumsOfWhatTheCacheIsGiven) {
   ThreadPool threads(1);
   const auto model = Model::load(tiny("llama"), {}, threads);
-  const std::vector<int32_t> text = tokens(128, 7);
+  const std::vector<int32_t> text = tokens(KeepingCache::kTokens, 7);
   KeyStatistics sums((*model)->info(), threads);
-  ASSERT_TRUE(sums.add(**model, text, 128).ok());
+  ASSERT_TRUE(sums.add(**model, text, 256).ok());
 
   CacheOptions options;
   options.layers = (*model)->info().cache_layers;
   const auto cache = KvCache::create(options, threads);
   KeepingCache keeping(**cache);
   const ForwardItem item{(*cache)->create_sequence().value(), text};
-  std::vector<float> hidden(128 * static_cast<size_t>((*model)->info().hidden_size));
+  std::vector<float> hidden(KeepingCache::kTokens *
+                            static_cast<size_t>((*model)->info().hidden_size));
   ASSERT_TRUE((*model)->forward(keeping, {&item, 1}, hidden.data()).ok());
 
   const LayerMoments& got = sums.layers()[1];
@@ -103,13 +107,21 @@ TEST(KeyStatistics, AreTheSumsOfWhatTheCacheIsGiven) {
   };
   for (size_t i = 0; i < dim; i += 3) {
     for (size_t j = 0; j <= i; j += 2) {
-      double mean_i = 0, mean_j = 0, keys = 0, queries = 0;
-      for (size_t t = 64; t < 128; ++t) mean_i += key(t, i) / 64, mean_j += key(t, j) / 64;
-      for (size_t t = 64; t < 128; ++t) keys += (key(t, i) - mean_i) * (key(t, j) - mean_j);
-      for (size_t t = 0; t < 128; ++t) {
+      double keys = 0, queries = 0;
+      for (size_t page = 64; page < KeepingCache::kTokens; page += 64) {
+        double mean_i = 0, mean_j = 0;
+        for (size_t t = page; t < page + 64; ++t)
+          mean_i += key(t, i) / 64, mean_j += key(t, j) / 64;
+        for (size_t t = page; t < page + 64; ++t)
+          keys += (key(t, i) - mean_i) * (key(t, j) - mean_j);
+      }
+      for (size_t t = 0; t < KeepingCache::kTokens; ++t) {
         for (size_t q = head * group; q < (head + 1) * group; ++q) {
           const float* row = keeping.q_.data() + (t * query_heads + q) * dim;
-          queries += double{row[i]} * double{row[j]};
+          const float* mass = keeping.mass_.mass.data() + (t * query_heads + q) * 4;
+          double weight = 0;  // of pages between the first and the query's own
+          for (size_t page = 1; page < t / 64; ++page) weight += std::pow(double{mass[page]}, 2);
+          queries += weight * double{row[i]} * double{row[j]};
         }
       }
       EXPECT_NEAR(got.heads[head].key[i * dim + j], keys, 1e-9 * (1 + std::fabs(keys)));
