@@ -24,6 +24,36 @@ struct JsonFile {
   std::optional<JsonNode> root;
 };
 
+// Transformers writes a model_max_length without limit as 10^30 in full, which simdjson takes for
+// no number: integers of 20 digits and more get a fraction, outside of strings.
+std::string with_long_integers_as_floats(const fs::path& path) {
+  constexpr size_t kLong = 20;
+  constexpr std::string_view kDigits = "0123456789";
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string out;
+  bool in_string = false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_not_of(kDigits, at), text.size());
+    const bool goes_on =
+        end < text.size() && std::string_view(".eE").find(text[end]) != std::string_view::npos;
+    const bool is_fraction =
+        !out.empty() && (out.back() == '.' || out.back() == '+' || out.back() == '-');
+    if (end > at) {
+      out.append(text, at, end - at);
+      if (!in_string && end - at >= kLong && !goes_on && !is_fraction) out += ".0";
+      at = end;
+      continue;
+    }
+    if (in_string && text[at] == '\\' && at + 1 < text.size())
+      out += text[at++];
+    else if (text[at] == '"')
+      in_string = !in_string;
+    out += text[at++];
+  }
+  return out;
+}
+
 Status parse_file(const fs::path& path, JsonFile& out) {
   std::error_code error;
   const uintmax_t bytes = fs::file_size(path, error);
@@ -33,7 +63,9 @@ Status parse_file(const fs::path& path, JsonFile& out) {
         fmt::format("{}: {} bytes; at most {} are read", path.string(), bytes, kMaxJsonBytes));
   }
   simdjson::dom::element root;
-  const simdjson::error_code failed = out.parser.load(path.string()).get(root);
+  simdjson::error_code failed = out.parser.load(path.string()).get(root);
+  if (failed == simdjson::NUMBER_ERROR)
+    failed = out.parser.parse(with_long_integers_as_floats(path)).get(root);
   if (failed == simdjson::IO_ERROR)
     return io_error(fmt::format("{}: could not be read", path.string()));
   if (failed != simdjson::SUCCESS) {

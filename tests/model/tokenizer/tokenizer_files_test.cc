@@ -220,6 +220,18 @@ TEST_F(TokenizerFiles, ConfigurationNamesSpecialTokensAndTemplate) {
   EXPECT_EQ(tokenizer.encode("ab", SpecialTokens::kNone), (std::vector<int32_t>{2}));
 }
 
+// Transformers writes "no limit" as 10^30 in full; a string of digits stays one.
+TEST_F(TokenizerFiles, IntegersOfAnyLengthAreRead) {
+  write("tokenizer_config.json",
+        R"({"model_max_length": 1000000000000000019884624838656, "eos_token": "b",
+            "chat_template": "\"1000000000000000019884624838656"})");
+  write("tokenizer.json", with(""));
+  const auto loaded = Tokenizer::load(folder_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ((*loaded)->eos(), 1);
+  EXPECT_EQ((*loaded)->chat_template(), "\"1000000000000000019884624838656");
+}
+
 TEST_F(TokenizerFiles, TemplateFileWinsOverConfiguration) {
   write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "old"}]})");
   write("tokenizer.json", with(""));
