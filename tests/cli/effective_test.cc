@@ -231,7 +231,8 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
   const std::filesystem::path folder = scratch() / "examples";
   std::filesystem::create_directories(folder / "data");
   std::ofstream(folder / "data/wikitext2-test.txt") << std::string(8000, 'k');
-  std::ofstream(folder / "chat.jsonl") << nlohmann::json{{"text", std::string(200, 'c')}};
+  for (const char* file : {"chat.jsonl", "data/calibration.jsonl"})
+    std::ofstream(folder / file) << nlohmann::json{{"text", std::string(200, 'c')}};
   for (const char* file : {"data/alice.txt", "novels.txt"})
     std::ofstream(folder / file) << std::string(400, 'n');
   for (const char* file : {"question.txt", "notes.txt"}) std::ofstream(folder / file) << "Why?";
@@ -245,6 +246,8 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
       {"model.gguf", model},
       {"$MODEL", model},
       {"--context 2048", "--context 200"},
+      {"--context 512", "--context 200"},
+      {"--budget 4", "--budget 8"},        // whose scales take more bits in narrow heads
       {"int4_g32_rot", "int4_token_rot"},  // the tiny model's heads are narrower than a group
       {"--tokens 8192", "--tokens 256 --repeats 3"}};
   std::vector<std::string> examples =
@@ -252,8 +255,8 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
   EXPECT_GE(examples.size(), 4u);
   std::filesystem::copy(KVANT_TEST_DATA "/configs/llama-3.1-8b.json", folder / "config.json");
   for (const char* command :
-       {"plan", "calibrate", "compare", "perplexity", "bench", "generate", "chat", "logits",
-        "inspect", "formats", "tokenize", "detokenize", "doctor"}) {
+       {"plan", "calibrate", "compare", "perplexity", "sensitivity", "bench", "generate", "chat",
+        "logits", "inspect", "formats", "tokenize", "detokenize", "doctor"}) {
     const std::vector<std::string> shown =
         lines_after("  kvant ", run_program({command, "--help"}).out);
     EXPECT_FALSE(shown.empty()) << command;
