@@ -312,15 +312,15 @@ class Calibration {
   Status check_enough(const Statistics& statistics) {
     const auto read = static_cast<int64_t>(text_->size()) - state_.too_short;
     if (statistics.keys != nullptr && read == 0) {
-      return invalid_argument(
-          fmt::format("{}: no document has {} tokens, the least that fills a page after the first",
-                      s_.data, 2 * kPageTokens));
+      return invalid_argument(fmt::format(
+          "{}: no document has {} tokens, the least with a query behind a page after the first",
+          s_.data, kLeastKeyTokens));
     }
     if (statistics.keys != nullptr && state_.too_short > 0) {
       notes_.push_back(
           fmt::format("{} of fewer than {} tokens say nothing to transforms and were "
                       "passed over",
-                      counted(state_.too_short, "document"), 2 * kPageTokens));
+                      counted(state_.too_short, "document"), kLeastKeyTokens));
     }
     if (state_.tokens < kPageTokens) {
       return invalid_argument(fmt::format("{}: {} in all, wanted at least {} to find scales from",

@@ -10,8 +10,6 @@
 namespace kvant::cli {
 namespace {
 
-constexpr size_t kShortest = 2 * kPageTokens;  // that has a page after the first
-
 std::string human_seconds(double seconds) {
   if (seconds < 90) return fmt::format("{:.0f} s", seconds);
   if (seconds < 90 * 60) return fmt::format("{:.0f} min", seconds / 60);
@@ -36,7 +34,7 @@ Status read_one(const Invocation& in, const OpenModel& open, const ReadRequest& 
                 size_t index, CalibrationState& state) {
   KVANT_ASSIGN(const std::vector<int32_t> tokens, request.text.tokens(index, *open.model));
   std::vector<RowObserver*> observers;
-  const bool is_short = tokens.size() < kShortest;
+  const bool is_short = tokens.size() < kLeastKeyTokens;
   if (request.statistics.ranges != nullptr && !tokens.empty())
     observers.push_back(request.statistics.ranges);
   if (request.statistics.keys != nullptr && !is_short) observers.push_back(request.statistics.keys);

@@ -20,6 +20,9 @@
 
 namespace kvant {
 
+// The shortest text that says something: one query behind a page other than the first.
+inline constexpr int kLeastKeyTokens = 2 * kPageTokens + 1;
+
 // Of one KV head; D = its key width.
 struct HeadMoments {
   std::vector<double> query;  // [D][D]: Σ w·q·qᵀ

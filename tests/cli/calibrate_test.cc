@@ -172,7 +172,7 @@ TEST(Calibrate, DocumentsShorterThanTwoPagesAreRefused) {
       wide_model(),
       {"--data", write_file("short.txt", "A few words.\n"), "--out", out_folder("short")});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, HasSubstr("no document has 128 tokens"));
+  EXPECT_THAT(run.err, HasSubstr("no document has 129 tokens"));
 }
 
 TEST(Calibrate, AFileOfAnotherModelIsRefused) {
