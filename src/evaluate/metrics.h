@@ -11,8 +11,8 @@
 
 namespace kvant {
 
-// log Σ exp(logits), stable; −inf logits count as nothing, and so does what is e^−70 of the largest.
-// Eight interleaved sums, always in the same order.
+// log Σ exp(logits), stable; −inf logits count as nothing, and so does what is e^−70 of the
+// largest. Eight interleaved sums, always in the same order.
 double log_sum_exp(std::span<const float> logits);
 
 // −log p(target).

@@ -16,9 +16,8 @@
 
 #include "base/bytes.h"
 #include "formats/family.h"
+#include "formats/float_page_codec.h"
 #include "formats/fp8_types.h"
-#include "formats/page_kernels.h"
-#include "formats/plain_query_codec.h"
 #include "formats/stored_scale.h"
 
 namespace kvant {
@@ -98,15 +97,12 @@ float element_value(const std::byte* at, FloatType type) {
   return 0;
 }
 
-class FloatCodec final : public PlainQueryCodec {
+class FloatCodec final : public FloatPageCodec {
  public:
   FloatCodec(std::string name, FloatType type, Granularity granularity, const CodecBinding& binding)
-      : PlainQueryCodec(binding),
-        name_(std::move(name)),
+      : FloatPageCodec(std::move(name), binding),
         type_(type),
         granularity_(granularity),
-        side_(binding.side),
-        kernels_(page_kernels(binding.isa)),
         element_bytes_(kT * dim() * float_bytes(type)) {
     if (granularity == Granularity::kTensor) given_ = f32_to_f16(binding.artifacts->tensor_scale);
     if (granularity == Granularity::kHead) {
@@ -148,22 +144,8 @@ class FloatCodec final : public PlainQueryCodec {
     }
   }
 
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
-              float* scores, size_t stride) const override {
-    kernels_.float_key_scores(view_of(page), reinterpret_cast<const float*>(prepared), num_queries,
-                              scores, stride);
-  }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
-                  float* acc, size_t stride_acc) const override {
-    kernels_.float_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
-  }
-
-  std::string kernel_name() const override {
-    return name_ + "/" + std::string(isa_name(kernels_.isa));
-  }
-
  private:
-  FloatPage view_of(const std::byte* page) const {
+  FloatPage view_of(const std::byte* page) const override {
     const auto* stored = reinterpret_cast<const uint16_t*>(page + element_bytes_);
     const bool given = granularity_ == Granularity::kTensor;
     return {
@@ -195,11 +177,8 @@ class FloatCodec final : public PlainQueryCodec {
     return store_scale(largest / element_of(type_).largest);
   }
 
-  std::string name_;
   FloatType type_;
   Granularity granularity_;
-  Side side_;
-  const PageKernels& kernels_;
   size_t element_bytes_;
   size_t meta_bytes_ = 0;
   uint16_t given_ = 0;  // 0: none

@@ -20,7 +20,7 @@
 #include "formats/family.h"
 #include "formats/fp4_types.h"
 #include "formats/fp8_types.h"
-#include "formats/page_kernels.h"
+#include "formats/int_page_codec.h"
 #include "formats/stored_scale.h"
 
 namespace kvant {
@@ -61,16 +61,12 @@ float largest_of(const float* x, size_t n) {
   return saturate(most);
 }
 
-class Fp4Codec final : public Codec {
+class Fp4Codec final : public IntPageCodec {
  public:
   Fp4Codec(const Fp4Spec& spec, const CodecBinding& binding)
-      : spec_(spec),
-        side_(binding.side),
-        dim_(static_cast<size_t>(binding.dim)),
-        kernels_(page_kernels(binding.isa)),
-        num_groups_(dim_ / spec.group),
-        code_bytes_(side_ == Side::kKey ? key_code_bytes(kBits, binding.dim)
-                                        : value_code_bytes(kBits, binding.dim)),
+      : IntPageCodec(std::string(spec.name), binding, kBits, ScaleLayout::kToken,
+                     static_cast<size_t>(binding.dim) / spec.group),
+        spec_(spec),
         second_at_(code_bytes_ + num_groups_ * kT) {
     if (spec.second == Granularity::kTensor) fixed_ = binding.artifacts->tensor_scale;
   }
@@ -106,14 +102,12 @@ class Fp4Codec final : public Codec {
           codes[start + i] = to_e2m1(saturate(run[i]) * inverse);
       }
     }
-    (side_ == Side::kKey ? pack_key_codes : pack_value_codes)(
-        codes.data(), kBits, static_cast<int>(dim_), reinterpret_cast<uint8_t*>(page));
+    pack(codes.data(), page);
   }
 
   void decode(const std::byte* page, float* rows) const override {
     AlignedArray<uint8_t> codes(kT * dim_);
-    (side_ == Side::kKey ? unpack_key_codes : unpack_value_codes)(
-        reinterpret_cast<const uint8_t*>(page), kBits, static_cast<int>(dim_), codes.data());
+    unpack(page, codes.data());
     const IntPage view = view_of(page);
     for (size_t t = 0; t < kT; ++t) {
       for (size_t i = 0; i < dim_; ++i) {
@@ -127,29 +121,8 @@ class Fp4Codec final : public Codec {
     }
   }
 
-  size_t query_bytes(int num_queries) const override {
-    return kernels_.int_query_bytes(num_queries, static_cast<int>(dim_),
-                                    static_cast<int>(num_groups_), ScaleLayout::kToken);
-  }
-  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
-    kernels_.int_prepare_query(queries, num_queries, static_cast<int>(dim_),
-                               static_cast<int>(num_groups_), ScaleLayout::kToken, prepared);
-  }
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
-              float* scores, size_t stride) const override {
-    kernels_.int_key_scores(view_of(page), prepared, num_queries, scores, stride);
-  }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
-                  float* acc, size_t stride_acc) const override {
-    kernels_.int_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
-  }
-
-  std::string kernel_name() const override {
-    return std::string(spec_.name) + "/" + std::string(isa_name(kernels_.isa));
-  }
-
  private:
-  IntPage view_of(const std::byte* page) const {
+  IntPage view_of(const std::byte* page) const override {
     float second = fixed_;
     if (spec_.second == Granularity::kHead) std::memcpy(&second, page + second_at_, sizeof second);
     return {.codes = reinterpret_cast<const uint8_t*>(page),
@@ -182,11 +155,6 @@ class Fp4Codec final : public Codec {
   }
 
   Fp4Spec spec_;
-  Side side_;
-  size_t dim_;
-  const PageKernels& kernels_;
-  size_t num_groups_;  // per token
-  size_t code_bytes_;
   size_t second_at_;  // where the page's float32 scale lies, of nvfp4_head
   float fixed_ = 1.0f;
 };

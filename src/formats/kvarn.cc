@@ -22,7 +22,7 @@
 #include "base/bytes.h"
 #include "formats/family.h"
 #include "formats/gauss_bands.h"
-#include "formats/page_kernels.h"
+#include "formats/int_page_codec.h"
 #include "formats/rotated.h"
 #include "formats/row_fit.h"
 #include "formats/stored_scale.h"
@@ -144,18 +144,13 @@ class Sinkhorn {
   AlignedArray<float> even_;
 };
 
-class KvarnCodec final : public Codec {
+class KvarnCodec final : public IntPageCodec {
  public:
   KvarnCodec(std::string name, int bits, const CodecBinding& binding)
-      : name_(std::move(name)),
-        bits_(bits),
-        side_(binding.side),
-        dim_(static_cast<size_t>(binding.dim)),
-        kernels_(page_kernels(binding.isa)),
+      : IntPageCodec(std::move(name), binding, bits,
+                     binding.side == Side::kKey ? ScaleLayout::kChannel : ScaleLayout::kToken, 1),
         num_rows_(side_ == Side::kKey ? dim_ : kT),
-        num_across_(side_ == Side::kKey ? kT : dim_),
-        code_bytes_(side_ == Side::kKey ? key_code_bytes(bits, binding.dim)
-                                        : value_code_bytes(bits, binding.dim)) {}
+        num_across_(side_ == Side::kKey ? kT : dim_) {}
 
   size_t page_bytes() const override {
     return round_up(code_bytes_ + 2 * (2 * num_rows_ + num_across_), kAlignment);
@@ -185,15 +180,13 @@ class KvarnCodec final : public Codec {
       scales[r] = grid.scale;
       zeros[r] = grid.zero;
     }
-    (key ? pack_key_codes : pack_value_codes)(codes.data(), bits_, static_cast<int>(dim_),
-                                              reinterpret_cast<uint8_t*>(page));
+    pack(codes.data(), page);
   }
 
   void decode(const std::byte* page, float* rows) const override {
     const bool key = side_ == Side::kKey;
     AlignedArray<uint8_t> codes(kT * dim_);
-    (key ? unpack_key_codes : unpack_value_codes)(reinterpret_cast<const uint8_t*>(page), bits_,
-                                                  static_cast<int>(dim_), codes.data());
+    unpack(page, codes.data());
     const IntPage view = view_of(page);
     for (size_t t = 0; t < kT; ++t) {
       for (size_t i = 0; i < dim_; ++i) {
@@ -205,31 +198,8 @@ class KvarnCodec final : public Codec {
     }
   }
 
-  size_t query_bytes(int num_queries) const override {
-    return kernels_.int_query_bytes(num_queries, static_cast<int>(dim_), 1, layout());
-  }
-  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
-    kernels_.int_prepare_query(queries, num_queries, static_cast<int>(dim_), 1, layout(), prepared);
-  }
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
-              float* scores, size_t stride) const override {
-    kernels_.int_key_scores(view_of(page), prepared, num_queries, scores, stride);
-  }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
-                  float* acc, size_t stride_acc) const override {
-    kernels_.int_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
-  }
-
-  std::string kernel_name() const override {
-    return name_ + "/" + std::string(isa_name(kernels_.isa));
-  }
-
  private:
-  ScaleLayout layout() const {
-    return side_ == Side::kKey ? ScaleLayout::kChannel : ScaleLayout::kToken;
-  }
-
-  IntPage view_of(const std::byte* page) const {
+  IntPage view_of(const std::byte* page) const override {
     const auto* stored = reinterpret_cast<const uint16_t*>(page + code_bytes_);
     return {.codes = reinterpret_cast<const uint8_t*>(page),
             .scale = stored,
@@ -239,7 +209,7 @@ class KvarnCodec final : public Codec {
             .offset = 0,
             .dim = static_cast<int>(dim_),
             .num_groups = 1,
-            .layout = layout(),
+            .layout = layout_,
             .across = stored + 2 * num_rows_};
   }
 
@@ -263,14 +233,8 @@ class KvarnCodec final : public Codec {
     return grid;
   }
 
-  std::string name_;
-  int bits_;
-  Side side_;
-  size_t dim_;
-  const PageKernels& kernels_;
   size_t num_rows_;    // that have a grid: channels of K, tokens of V
   size_t num_across_;  // factors along the other axis
-  size_t code_bytes_;
 };
 
 FormatDefinition define(int bits) {

@@ -11,10 +11,9 @@
 
 #include "base/bytes.h"
 #include "formats/family.h"
+#include "formats/float_page_codec.h"
 #include "formats/fp4_types.h"
 #include "formats/fp8_types.h"
-#include "formats/page_kernels.h"
-#include "formats/plain_query_codec.h"
 #include "formats/stored_scale.h"
 
 namespace kvant {
@@ -38,14 +37,10 @@ constexpr Mxfp8Spec kSpecs[] = {
      25.36},
 };
 
-class Mxfp8Codec final : public PlainQueryCodec {
+class Mxfp8Codec final : public FloatPageCodec {
  public:
   Mxfp8Codec(const Mxfp8Spec& spec, const CodecBinding& binding)
-      : PlainQueryCodec(binding),
-        spec_(spec),
-        side_(binding.side),
-        kernels_(page_kernels(binding.isa)),
-        element_bytes_(kT * dim()) {}
+      : FloatPageCodec(std::string(spec.name), binding), spec_(spec), element_bytes_(kT * dim()) {}
 
   size_t page_bytes() const override { return element_bytes_ + dim() / kGroup * kT; }
 
@@ -82,20 +77,6 @@ class Mxfp8Codec final : public PlainQueryCodec {
     }
   }
 
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
-              float* scores, size_t stride) const override {
-    kernels_.float_key_scores(view_of(page), reinterpret_cast<const float*>(prepared), num_queries,
-                              scores, stride);
-  }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
-                  float* acc, size_t stride_acc) const override {
-    kernels_.float_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
-  }
-
-  std::string kernel_name() const override {
-    return std::string(spec_.name) + "/" + std::string(isa_name(kernels_.isa));
-  }
-
  private:
   static float largest_of(const float* run) {
     float most = 0;
@@ -111,7 +92,7 @@ class Mxfp8Codec final : public PlainQueryCodec {
     return side_ == Side::kKey ? channel * kT + token : token * dim() + channel;
   }
 
-  FloatPage view_of(const std::byte* page) const {
+  FloatPage view_of(const std::byte* page) const override {
     return {.data = page,
             .type = spec_.type,
             .dim = static_cast<int>(dim()),
@@ -122,8 +103,6 @@ class Mxfp8Codec final : public PlainQueryCodec {
   }
 
   Mxfp8Spec spec_;
-  Side side_;
-  const PageKernels& kernels_;
   size_t element_bytes_;
 };
 

@@ -22,7 +22,7 @@
 #include "base/bytes.h"
 #include "formats/family.h"
 #include "formats/gauss_bands.h"
-#include "formats/page_kernels.h"
+#include "formats/int_page_codec.h"
 #include "formats/row_fit.h"
 #include "formats/stored_scale.h"
 #include "formats/token_norm.h"
@@ -69,18 +69,15 @@ uint8_t to_code(float x, float zero, float inverse, const CodeRange& range) {
   return static_cast<uint8_t>(static_cast<int>(round_even(code)) + range.offset);
 }
 
-class UniformIntCodec final : public Codec {
+class UniformIntCodec final : public IntPageCodec {
  public:
   UniformIntCodec(std::string name, const UniformSpec& spec, const CodecBinding& binding)
-      : name_(std::move(name)),
+      : IntPageCodec(std::move(name), binding, spec.bits, layout_of(spec.granularity),
+                     layout_of(spec.granularity) == ScaleLayout::kToken
+                         ? static_cast<size_t>(binding.dim) / group_of(spec, binding.dim)
+                         : 1),
         spec_(spec),
-        side_(binding.side),
-        dim_(static_cast<size_t>(binding.dim)),
-        kernels_(page_kernels(binding.isa)),
-        layout_(layout_of(spec.granularity)) {
-    const bool grouped = spec.granularity == Granularity::kGroup;
-    group_ = grouped ? static_cast<size_t>(spec.group) : dim_;
-    num_groups_ = layout_ == ScaleLayout::kToken ? dim_ / group_ : 1;
+        group_(group_of(spec, binding.dim)) {
     switch (layout_) {
       case ScaleLayout::kPage:
         num_grids_ = 1;
@@ -92,8 +89,6 @@ class UniformIntCodec final : public Codec {
         num_grids_ = dim_;
         break;
     }
-    code_bytes_ = side_ == Side::kKey ? key_code_bytes(spec.bits, binding.dim)
-                                      : value_code_bytes(spec.bits, binding.dim);
     if (spec.granularity == Granularity::kTensor) {
       given_scale_ = f32_to_f16(binding.artifacts->tensor_scale);
     } else {
@@ -128,15 +123,12 @@ class UniformIntCodec final : public Codec {
         }
         break;
     }
-    auto* out = reinterpret_cast<uint8_t*>(page);
-    (side_ == Side::kKey ? pack_key_codes : pack_value_codes)(codes.data(), spec_.bits,
-                                                              static_cast<int>(dim_), out);
+    pack(codes.data(), page);
   }
 
   void decode(const std::byte* page, float* rows) const override {
     AlignedArray<uint8_t> codes(kT * dim_);
-    (side_ == Side::kKey ? unpack_key_codes : unpack_value_codes)(
-        reinterpret_cast<const uint8_t*>(page), spec_.bits, static_cast<int>(dim_), codes.data());
+    unpack(page, codes.data());
     const IntPage view = view_of(page);
     if (layout_ == ScaleLayout::kChannel) {
       decode_channels(view, codes.data(), rows);
@@ -151,29 +143,13 @@ class UniformIntCodec final : public Codec {
     }
   }
 
-  size_t query_bytes(int num_queries) const override {
-    return kernels_.int_query_bytes(num_queries, static_cast<int>(dim_),
-                                    static_cast<int>(num_groups_), layout_);
-  }
-  void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
-    kernels_.int_prepare_query(queries, num_queries, static_cast<int>(dim_),
-                               static_cast<int>(num_groups_), layout_, prepared);
-  }
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
-              float* scores, size_t stride) const override {
-    kernels_.int_key_scores(view_of(page), prepared, num_queries, scores, stride);
-  }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
-                  float* acc, size_t stride_acc) const override {
-    kernels_.int_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
-  }
-
-  std::string kernel_name() const override {
-    return name_ + "/" + std::string(isa_name(kernels_.isa));
-  }
-
  private:
-  IntPage view_of(const std::byte* page) const {
+  static size_t group_of(const UniformSpec& spec, int dim) {
+    const bool grouped = spec.granularity == Granularity::kGroup;
+    return static_cast<size_t>(grouped ? spec.group : dim);
+  }
+
+  IntPage view_of(const std::byte* page) const override {
     const auto* stored = reinterpret_cast<const uint16_t*>(page + code_bytes_);
     const bool given = spec_.granularity == Granularity::kTensor;
     return {
@@ -339,16 +315,9 @@ class UniformIntCodec final : public Codec {
     encode_channels(even.data(), scales, zeros, codes);
   }
 
-  std::string name_;
   UniformSpec spec_;
-  Side side_;
-  size_t dim_;
-  const PageKernels& kernels_;
-  ScaleLayout layout_;
-  size_t group_ = 0;       // channels of a group; dim_ where a format has none
-  size_t num_groups_ = 1;  // per token
-  size_t num_grids_ = 0;   // scales of a page
-  size_t code_bytes_ = 0;
+  size_t group_ = 0;      // channels of a group; dim_ where a format has none
+  size_t num_grids_ = 0;  // scales of a page
   size_t meta_bytes_ = 0;
   size_t factors_at_ = 0;     // where the factors begin, of `norm`
   uint16_t given_scale_ = 0;  // 0: none

@@ -146,7 +146,8 @@ TEST(TransformFit, StatisticsThatTellNothingAreRefused) {
   EXPECT_THAT(said(alike), testing::HasSubstr("keys of every page are all alike"));
   HeadMoments silent = random_moments(1);
   std::fill(silent.query.begin(), silent.query.end(), 0.0);
-  EXPECT_THAT(said(silent), testing::HasSubstr("no query pays attention to a page after the first"));
+  EXPECT_THAT(said(silent),
+              testing::HasSubstr("no query pays attention to a page after the first"));
 }
 
 // Queries and keys that never leave a few directions: the rest is kept apart by lambda.
