@@ -112,7 +112,8 @@ void note_overlap(const std::optional<Sidecar>& calibration, std::string_view te
   const Overlap overlap = overlap_of(text, calibration->facts().lines);
   if (overlap.shared == 0) return;
   fmt::print(stderr,
-             "warning  {} of the text's {} were calibrated on: what is measured on them is no test "
+             "warning  {} of the {} read of the text were calibrated on: what is measured on them "
+             "is no test "
              "of the calibration\n",
              overlap.shared, counted(overlap.lines, "line"));
 }

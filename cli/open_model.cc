@@ -36,19 +36,27 @@ Status check_format_name(const std::string& name, const std::vector<std::string>
   return {};
 }
 
-// Layers that the calibration says nothing of.
-void note_uncovered(std::span<const LayerShape> shapes, const Settings& settings,
+// Layers for which a preset that means another format where it is calibrated doesn't.
+void note_uncovered(const std::string& kv, const ResolvedFormats& formats,
+                    std::span<const LayerShape> shapes, const Sidecar& calibration,
                     std::vector<std::string>& notes) {
+  ModelTraits calibrated;
+  for (const FormatInfo& info : all_formats()) {
+    if (info.needs.artifacts) calibrated.calibrated.push_back(info.name);
+  }
+  const Result<FormatPair> wanted = parse_format_pair(kv, calibrated);
+  const Result<FormatPair> plain = parse_format_pair(kv, {});
+  if (!wanted.ok() || !plain.ok() || *wanted == *plain) return;
   std::vector<int> layers;
   for (size_t l = 0; l < shapes.size(); ++l) {
-    if (shapes[l].num_kv_heads > 0 && shapes[l].quantizable && shapes[l].calibrated.empty())
+    if (shapes[l].num_kv_heads > 0 && shapes[l].quantizable &&
+        formats.effective[l].key != wanted->key)
       layers.push_back(static_cast<int>(l));
   }
-  if (settings.calibration.empty() || layers.empty()) return;
+  if (layers.empty()) return;
   notes.push_back(
-      fmt::format("layers {} have no calibration in {}: presets mean there what they "
-                  "mean without one",
-                  index_ranges(layers), settings.calibration));
+      fmt::format("layers {} have no {} in {}: {} means there what it means without a calibration",
+                  index_ranges(layers), wanted->key, calibration.path().string(), kv));
 }
 
 // A format that needs a given scale was named by hand, if beside a preset: it doesn't fall back.
@@ -83,7 +91,8 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
   if (!formats.ok()) return formats.status().with_context(fmt::format("--kv {}", kv));
   KVANT_TRY(check_given(*formats, info.layer_shapes).with_context(fmt::format("--kv {}", kv)));
   choice.formats = *std::move(formats);
-  note_uncovered(shapes, settings, choice.formats.notes);
+  if (calibration != nullptr)
+    note_uncovered(kv, choice.formats, shapes, *calibration, choice.formats.notes);
   choice.options.layers = info.cache_layers;
   for (size_t l = 0; l < choice.options.layers.size(); ++l) {
     CacheLayer& layer = choice.options.layers[l];

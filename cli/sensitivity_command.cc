@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <map>
 
+#include "cli/calibration_use.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/side_bits.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "evaluate/attention_error.h"
+#include "evaluate/read_share.h"
 #include "evaluate/sensitivity.h"
 #include "formats/names.h"
 
@@ -57,6 +59,18 @@ Result<std::vector<uint64_t>> page_bytes_of(const CacheOptions& options) {
     bytes.push_back(static_cast<uint64_t>(token * kPageTokens + 0.5));
   }
   return bytes;
+}
+
+// invalid_argument where the text is over before a query reads a sealed page of any format.
+Status check_pages_are_read(const OpenModel& open, const WindowedText& text, const Settings& s) {
+  for (const CachePlanChoice& choice : open.caches) {
+    KVANT_ASSIGN(const ReadShare share, count_reads(choice.options, 0, text.context));
+    if (share.sealed > 0) return {};
+  }
+  return invalid_argument(
+      fmt::format("no query of {} reads a quantized page with --kv {}, --sinks {} and "
+                  "--exact-window {}; wanted a longer --context",
+                  counted(text.context, "token"), s.kv, s.sinks, s.exact_window));
 }
 
 EvaluationOptions evaluation_options(const Settings& s, Progress& progress) {
@@ -308,13 +322,16 @@ Status run_sensitivity(const Invocation& in) {
   const Settings& s = in.settings;
   if (s.is_given("kv-layers")) {
     return invalid_argument(fmt::format(
-        "--kv-layers {}: sensitivity tries every layer in every format of --kv and proposes it",
+        "--kv-layers {}: sensitivity tries every layer in every format of --kv and proposes one; "
+        "wanted none",
         printable(s.kv_layers)));
   }
   KVANT_ASSIGN(TextInput input, TextInput::open(s));
   KVANT_ASSIGN(const OpenModel open, open_model(in, {split_items(s.kv), true, s.context}));
   KVANT_ASSIGN(const WindowedText text, read_windows(s, input, *open.model));
   announce(in, open);
+  note_overlap(open.calibration, input.used_text());
+  KVANT_TRY(check_pages_are_read(open, text, s));
   KVANT_ASSIGN(const std::vector<Candidate> candidates, measure(in, open, text));
   KVANT_ASSIGN(Mix best, best_mix(candidates, s.budget));
   KVANT_ASSIGN(const std::vector<Mix> mixes,

@@ -97,10 +97,9 @@ class LayerProbe {
   // In the formats of `owner`, the layer whose pages it reads in `cache`.
   Status run(const CacheOptions& cache, const CacheLayer& owner) {
     CacheOptions options = cache;
-    options.layers = {shape_};
-    options.layers[0].formats = owner.formats;
-    options.layers[0].key_artifacts = owner.key_artifacts;
-    options.layers[0].value_artifacts = owner.value_artifacts;
+    options.layers = {owner};  // with its scales and artifacts
+    options.layers[0].window = shape_.window;
+    options.layers[0].shares = -1;
     options.preallocate_tokens = 0;
     KVANT_ASSIGN(const std::unique_ptr<KvCache> own, KvCache::create(options, threads_));
     KVANT_ASSIGN(const SequenceId id, own->create_sequence());

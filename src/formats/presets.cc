@@ -89,7 +89,10 @@ Result<std::string> parse_side(std::string_view text, Side side, const ModelTrai
   }
   const FormatInfo* info = *find_format(text);
   if (!(side == Side::kKey ? info->for_keys : info->for_values)) {
-    return unsupported(info->name + " can't store " + std::string(side_name(side)));
+    const bool is_key = side == Side::kKey;
+    return unsupported(info->name + " can't store " + std::string(side_name(side)) +
+                       "; wanted it beside another as K/V: " +
+                       (is_key ? "int8_token/" + info->name : info->name + "/int4_token"));
   }
   return info->name;
 }

@@ -172,7 +172,7 @@ TEST(CalibrateScales, TextThatWasCalibratedOnIsNoTest) {
                 .exit_code,
             0);
   EXPECT_THAT(perplexity(model, {"--kv", "int8_head", "--calibration", out}).err,
-              HasSubstr("lines were calibrated on"));
+              HasSubstr("read of the text were calibrated on"));
   const ProgramRun other = run_program(
       {"perplexity", model, "--kv", "int8_head", "--calibration", out, "--context", "200"});
   ASSERT_EQ(other.exit_code, 0) << other.err;

@@ -89,6 +89,8 @@ TEST(Sensitivity, RefusesWhatCantBe) {
       {{"--budget", "0"}, "--budget 0"},
       {{"--kv-layers", "0=bf16"}, "--kv-layers 0=bf16: sensitivity tries every layer"},
       {{"--kv", "int9"}, "int9"},
+      {{"--kv", "tc4"}, "tc4 can't store V; wanted it beside another as K/V: tc4/int4_token"},
+      {{"--sinks", "256"}, "no query of 250 tokens reads a quantized page"},
       {{"--context", "64"}, "--context 64"},
       {{"--text", "no-such-file"}, "no-such-file"},
   };

@@ -62,6 +62,22 @@ TEST_F(AttentionErrorTest, IsWhatRoundingPredicts) {
   }
 }
 
+// Scales that were given are those that a layer is judged with.
+TEST_F(AttentionErrorTest, GivenScalesAreUsed) {
+  toy::ToyModel model;
+  const AttentionTrace trace =
+      trace_attention(model, threads_, toy::random_tokens(400, 5), 128).value();
+  CacheOptions cache = toy::cache_options(model, {"int8_tensor", "int8_head"});
+  for (CacheLayer& layer : cache.layers) layer.key_scale = 0.15f;
+  const AttentionErrors fine = errors_of(model, trace, cache);
+  for (CacheLayer& layer : cache.layers) layer.key_scale = 8 * 0.15f;
+  const AttentionErrors coarse = errors_of(model, trace, cache);
+  EXPECT_GT(coarse.all.scores, 4 * fine.all.scores);
+  for (CacheLayer& layer : cache.layers)
+    layer.value_head_scales.assign(static_cast<size_t>(layer.num_kv_heads), 2.0f);
+  EXPECT_GT(errors_of(model, trace, cache).all.outputs, 2 * fine.all.outputs);
+}
+
 TEST_F(AttentionErrorTest, CaseB11_ExactlyTheLayersWithAHugeKeyBiasAreFlagged) {
   toy::ToyModel model({.layers = 5, .biased_layers = {0, 4}, .sharpness = 0.03f});
   const std::vector<int32_t> tokens = toy::random_tokens(400, 5);
