@@ -7,6 +7,7 @@
 
 #include "../files/gguf_builder.h"
 #include "../files/temp_file.h"
+#include "model/checkpoint_scales.h"
 #include "model/families.h"
 #include "model/open_decoder.h"
 #include "random_model.h"
@@ -195,9 +196,9 @@ TEST_F(DamagedModel, ATensorThatNothingUsesIsNamed) {
               HasSubstr("tensor 'model.layers.2."));
 }
 
-// Scales of a calibrated cache are never dropped without a word, whatever they are called: until a
-// reader takes them, a checkpoint that has some is refused by the tensor's name.
-TEST(OpenDecoder, CaseE2_AScaleThatNothingReadsIsNamed) {
+// Scales of a calibrated cache are never dropped without a word: those that have a known name are
+// read, and a checkpoint with others is refused by the tensor's name.
+TEST(OpenDecoder, CaseE2_AScaleIsReadOrNamed) {
   for (const char* name :
        {"model.layers.0.self_attn.k_scale", "model.layers.0.attn.k_scale",
         "model.layers.0.self_attn.k_proj.k_scale", "model.layers.0.self_attn.k_proj.output_scale",
@@ -208,11 +209,17 @@ TEST(OpenDecoder, CaseE2_AScaleThatNothingReadsIsNamed) {
       model.add(name, shape);
       model.write_weights("model.safetensors");
       ThreadPool threads(1);
-      const Status status = open_decoder(model.path(), {}, threads).status();
-      EXPECT_EQ(status.code(), Code::kUnsupported) << name;
-      EXPECT_THAT(status.message(), HasSubstr("tensor '" + std::string(name) + "'"));
+      const auto opened = open_decoder(model.path(), {}, threads);
+      if (belongs_to_cache(name)) {
+        ASSERT_TRUE(opened.ok()) << opened.status().message();
+        EXPECT_EQ(opened->decoder->info().cache_scales.layers.size(), 1u) << name;
+      } else {
+        EXPECT_EQ(opened.status().code(), Code::kUnsupported) << name;
+        EXPECT_THAT(opened.status().message(), HasSubstr("tensor '" + std::string(name) + "'"));
+      }
     }
   }
+  EXPECT_FALSE(belongs_to_cache("model.layers.0.mystery_scale"));
 }
 
 TEST(OpenDecoder, AMissingPathIsNotFound) {
