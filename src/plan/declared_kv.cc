@@ -1,5 +1,6 @@
 #include "plan/declared_kv.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -17,6 +18,9 @@ struct AlgorithmRow {
 };
 constexpr std::array<AlgorithmRow, 3> kAlgorithms = {{{"FP8", kFp8}, {"fp8", kFp8}, {"none", ""}}};
 
+// In kv_cache_scheme: what one scale is for.
+constexpr std::array<std::string_view, 2> kStrategies = {"tensor", "attn_head"};
+
 Result<const FormatInfo*> format_or_none(std::string_view name) {
   if (name.empty()) return nullptr;
   return find_format(name);
@@ -32,12 +36,34 @@ Result<const FormatInfo*> read_algorithm(const JsonObject& object) {
   return unsupported(object.where(kKey) + ": " + in_quotes(*algorithm) + ", wanted FP8 or null");
 }
 
+// What would make scales mean something other than one number for all tokens, zero at zero.
+Status check_scheme(const JsonObject& scheme) {
+  KVANT_ASSIGN(const std::optional<bool> dynamic, scheme.boolean("dynamic"));
+  if (dynamic.value_or(false)) {
+    return unsupported(scheme.where("dynamic") +
+                       ": true, wanted false: scales that the checkpoint gives");
+  }
+  KVANT_ASSIGN(const std::optional<bool> symmetric, scheme.boolean("symmetric"));
+  if (!symmetric.value_or(true)) {
+    return unsupported(scheme.where("symmetric") + ": false, wanted true: FP8 has no zero point");
+  }
+  KVANT_ASSIGN(const std::optional<std::string> strategy, scheme.string("strategy"));
+  if (!strategy ||
+      std::find(kStrategies.begin(), kStrategies.end(), *strategy) != kStrategies.end())
+    return {};
+  return unsupported(scheme.where("strategy") + ": " + in_quotes(*strategy) +
+                     ", wanted tensor or attn_head");
+}
+
 Result<const FormatInfo*> read_scheme(const JsonObject& scheme) {
   KVANT_ASSIGN(const std::optional<int64_t> bits, scheme.integer("num_bits"));
   KVANT_ASSIGN(const std::optional<std::string> type, scheme.string("type"));
-  if (bits == 8 && type == "float") return format_or_none(kFp8);
-  return unsupported(scheme.where("num_bits") + ": " + std::to_string(bits.value_or(0)) +
-                     " of type " + in_quotes(type.value_or("")) + ", wanted 8 of type \"float\"");
+  if (bits != 8 || type != "float") {
+    return unsupported(scheme.where("num_bits") + ": " + std::to_string(bits.value_or(0)) +
+                       " of type " + in_quotes(type.value_or("")) + ", wanted 8 of type \"float\"");
+  }
+  KVANT_TRY(check_scheme(scheme));
+  return format_or_none(kFp8);
 }
 
 }  // namespace

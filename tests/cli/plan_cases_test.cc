@@ -104,6 +104,20 @@ TEST(Plan, CaseA11_AutoIsWhatTheCheckpointDeclares) {
   EXPECT_EQ(format({{"quant_method", "fp8"}}), "bf16");
 }
 
+TEST(Plan, CaseA11_WhatContradictsAGivenScaleIsRefusedByName) {
+  const auto said = [](const char* key, const json& value) {
+    json scheme = {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}};
+    scheme[key] = value;
+    return plan_of(with(small(), {{"quantization_config", {{"kv_cache_scheme", scheme}}}}), {}).err;
+  };
+  EXPECT_THAT(said("dynamic", true), HasSubstr("kv_cache_scheme.dynamic: true, wanted false"));
+  EXPECT_THAT(said("symmetric", false), HasSubstr("kv_cache_scheme.symmetric: false, wanted true"));
+  EXPECT_THAT(said("strategy", "token"),
+              HasSubstr("kv_cache_scheme.strategy: 'token', wanted tensor or attn_head"));
+  EXPECT_EQ(said("strategy", "attn_head"), "");
+  EXPECT_EQ(said("dynamic", nullptr), "");
+}
+
 // A device that holds some tokens: one switch from fits to not, and the length that is named is the
 // last before it.
 TEST(Plan, CaseA13_FittingIsMonotoneAndTheNamedLengthIsTheLast) {
