@@ -82,7 +82,8 @@ Result<bool> next_line(std::istream& in, const std::string& place, std::string& 
   line.clear();
   char buffer[1 << 16];
   while (in.getline(buffer, sizeof buffer) || in.gcount() > 0) {
-    line.append(buffer, std::char_traits<char>::length(buffer));
+    const bool ended = !in.fail() && !in.eof();  // the line's end was read and is counted
+    line.append(buffer, static_cast<size_t>(in.gcount()) - (ended ? 1 : 0));
     if (line.size() > kLongestLine) return too_long(place);
     if (!in.fail()) return true;  // the line's end was reached
     if (in.eof()) return true;

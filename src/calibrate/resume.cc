@@ -1,6 +1,8 @@
 #include "calibrate/resume.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -62,13 +64,20 @@ Status visit_all(KeyStatistics* keys, RangeStatistics* ranges, const Visit& visi
   return {};
 }
 
+// Ranges that nothing was seen of yet are infinite.
+bool can_be_kept(float x) { return !std::isnan(x); }
+bool can_be_kept(double x) { return std::isfinite(x); }
+bool can_be_kept(int64_t x) { return x >= 0; }
+
 Result<int64_t> read_count(const Safetensors& file, const std::filesystem::path& path,
                            const char* key) {
   const std::string* text = file.metadata(key);
   int64_t value = 0;
   if (text == nullptr ||
-      std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc())
-    return corrupt(path.string() + ": " + key + " is missing; wanted the state of a calibration");
+      std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc() ||
+      value < 0)
+    return corrupt(path.string() + ": " + key +
+                   " is missing or negative; wanted the state of a calibration");
   return value;
 }
 
@@ -110,7 +119,11 @@ Result<CalibrationState> load_state(const std::filesystem::path& path, const std
           return corrupt(path.string() + ": tensor " + in_quotes(name) + " isn't there whole");
         }
         std::memcpy(values.data(), tensor->data.data(), bytes);
-        return {};
+        if (std::all_of(values.begin(), values.end(), [](auto x) { return can_be_kept(x); }))
+          return {};
+        return corrupt(
+            path.string() + ": tensor " + in_quotes(name) +
+            " holds numbers that no sum can be, wanted finite ones, and no count below 0");
       }));
   return state;
 }

@@ -24,7 +24,8 @@ Status save_state(const std::filesystem::path& path, const CalibrationState& sta
                   KeyStatistics* keys, RangeStatistics* ranges);
 
 // Fills the statistics, which have the model's shape. not_found where there is no file,
-// invalid_argument where it is of another calibration, corrupt where it isn't whole.
+// invalid_argument where it is of another calibration, corrupt where it isn't whole, or holds NaN
+// or a negative count.
 Result<CalibrationState> load_state(const std::filesystem::path& path, const std::string& identity,
                                     KeyStatistics* keys, RangeStatistics* ranges);
 

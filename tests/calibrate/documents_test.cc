@@ -46,6 +46,14 @@ TEST(Documents, AllAreKeptInOrderWhereThereAreFew) {
   EXPECT_EQ(documents->seen, 4);
 }
 
+TEST(Documents, ANulByteIsOneLikeOthers) {
+  using namespace std::string_literals;
+  const TempFile file("one\0two\n\0three"s, ".txt");
+  const auto documents = sample_documents(request_of({file.path()}, 10));
+  ASSERT_TRUE(documents.ok()) << documents.status().message();
+  EXPECT_THAT(texts(*documents), testing::ElementsAre("one\0two\n\0three\n"s));
+}
+
 // K2: by seed, without replacement, every document as likely as any other.
 TEST(Documents, ASeedDrawsTheSameSampleAgain) {
   const TempFile file(lines(50), ".jsonl");

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/forwarding_cache.h"
 #include "base/float_types.h"
@@ -248,6 +249,30 @@ TEST(Resume, GoesOnToTheSameBits) {
   }
   EXPECT_EQ(load_state(folder.path() / "none", "x", nullptr, nullptr).status().code(),
             Code::kNotFound);
+}
+
+TEST(Resume, SumsThatNoneCanBeAreRefused) {
+  const TempFolder folder;
+  const std::filesystem::path file = folder.path() / kStateName;
+  ThreadPool threads(1);
+  const auto model = Model::load(tiny("llama"), {}, threads);
+  KeyStatistics keys((*model)->info(), threads);
+  HeadMoments& head = keys.layers()[1].heads[0];
+  const auto said = [&] {
+    EXPECT_TRUE(save_state(file, {.identity = "x"}, &keys, nullptr).ok());
+    const Status status = load_state(file, "x", &keys, nullptr).status();
+    EXPECT_EQ(status.code(), Code::kCorrupt);
+    return status.message();
+  };
+  head.key[3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(said(), HasSubstr("'moments.1.0.key' holds numbers that no sum can be"));
+  head.key[3] = 0;
+  head.num_keys = -1;
+  EXPECT_THAT(said(), HasSubstr("moments.1.0.counts"));
+  head.num_keys = 0;
+  ASSERT_TRUE(save_state(file, {.identity = "x", .documents = -1}, &keys, nullptr).ok());
+  EXPECT_THAT(load_state(file, "x", &keys, nullptr).status().message(),
+              HasSubstr("documents is missing or negative"));
 }
 
 TEST(Overlap, CountsLinesThatBothHave) {
