@@ -10,7 +10,9 @@
 #include "calibrate/checkpoint.h"
 #include "calibrate/overlap.h"
 #include "calibrate/sidecar.h"
+#include "cli/calibrate_request.h"
 #include "cli/calibration_run.h"
+#include "cli/out_folder.h"
 #include "cli/scale_report.h"
 #include "cli/stability.h"
 #include "cli/terminal.h"
@@ -21,80 +23,6 @@
 
 namespace kvant::cli {
 namespace {
-
-// A format that can be calibrated for. tc<B>: the widths that its sections may have, chosen by
-// measured quality (docs/numerics.md). bal<B>: all channels have its bits.
-struct Target {
-  std::string_view format;
-  BitOptions options;
-  bool balanced = false;
-};
-std::span<const Target> all_targets() {
-  static const Target kTargets[] = {{"tc4", {.mean_bits = 4, .widths = {1, 2, 3, 4, 5, 6, 8}}},
-                                    {"tc3", {.mean_bits = 3, .widths = {1, 2, 3, 4, 5, 6, 8}}},
-                                    {"tc2", {.mean_bits = 2, .widths = {1, 2, 3, 4, 5, 6, 8}}},
-                                    {"bal8", {.mean_bits = 8, .widths = {}}, true},
-                                    {"bal4", {.mean_bits = 4, .widths = {}}, true},
-                                    {"bal3", {.mean_bits = 3, .widths = {}}, true},
-                                    {"bal2", {.mean_bits = 2, .widths = {}}, true}};
-  return kTargets;
-}
-
-// What --for asks for.
-struct Targets {
-  std::vector<const Target*> transforms;
-  ScaleRequest scales;
-};
-
-Result<Targets> targets_of(const Settings& s) {
-  Targets targets;
-  KVANT_ASSIGN(targets.scales.method, parse_scale_method(s.scale_method));
-  for (const std::string& name : split_items(s.formats_for)) {
-    bool known = false;
-    for (const Target& target : all_targets()) {
-      const bool is_tc = target.format.starts_with("tc");
-      if (target.format != name && !(is_tc && name == "tc")) continue;
-      targets.transforms.push_back(&target);
-      known = true;
-    }
-    if (const ScaledFormat* format = find_scaled_format(name)) {
-      targets.scales.formats.push_back(format);
-      known = true;
-    }
-    if (known) continue;
-    std::string wanted = "tc";
-    for (const Target& target : all_targets()) wanted += fmt::format(", {}", target.format);
-    for (const ScaledFormat& format : scaled_formats()) wanted += fmt::format(", {}", format.name);
-    return invalid_argument(
-        fmt::format("--for {}: wanted formats out of {}", printable(name), wanted));
-  }
-  return targets;
-}
-
-enum class Source : uint8_t { kDataset, kRandom, kFixed };
-
-Result<Source> source_of(const Settings& s, const Targets& targets) {
-  const std::pair<std::string_view, Source> sources[] = {
-      {"dataset", Source::kDataset}, {"random", Source::kRandom}, {"fixed", Source::kFixed}};
-  const auto found = std::find_if(std::begin(sources), std::end(sources),
-                                  [&](const auto& row) { return row.first == s.source; });
-  if (found == std::end(sources)) {
-    return invalid_argument(
-        fmt::format("--source {}: wanted dataset, random or fixed", printable(s.source)));
-  }
-  if (found->second == Source::kDataset && s.data.empty())
-    return invalid_argument("--data: wanted a file of text to calibrate on");
-  if (found->second != Source::kDataset && !s.data.empty()) {
-    return invalid_argument(
-        fmt::format("--source {} reads no --data; wanted one of the two", s.source));
-  }
-  if (found->second == Source::kFixed && !targets.transforms.empty()) {
-    return invalid_argument(fmt::format(
-        "--source fixed: {} has nothing that could be fixed; wanted --for formats of given scales",
-        targets.transforms.front()->format));
-  }
-  return found->second;
-}
 
 std::string sidecar_path(const Settings& s, const std::string& model) {
   std::error_code error;
@@ -186,6 +114,7 @@ std::vector<LayerTransforms> fit_layers(const KeyStatistics& statistics,
 std::string command_line(const Invocation& in) {
   std::string out = fmt::format("kvant calibrate {}", in.model);
   const Settings& s = in.settings;
+  if (s.source == "fixed") return out + fmt::format(" --source fixed --for {}", s.formats_for);
   const std::pair<std::string_view, std::string> texts[] = {
       {"source", s.source == "dataset" ? "" : s.source},
       {"data", s.data},
@@ -206,31 +135,35 @@ std::string command_line(const Invocation& in) {
 // One calibration, from its options to its files.
 class Calibration {
  public:
-  Calibration(const Invocation& in, Targets targets, Source source)
-      : in_(in), s_(in.settings), targets_(std::move(targets)), source_(source) {}
+  Calibration(const Invocation& in, CalibrateRequest request)
+      : in_(in), s_(in.settings), targets_(std::move(request.targets)), source_(request.source) {}
 
   // What can be refused before the model is loaded.
   Status prepare() {
     path_ = sidecar_path(s_, in_.model);
-    if (!s_.out_directory.empty()) {
-      std::error_code error;
-      std::filesystem::create_directories(s_.out_directory, error);
-    }
+    kept_ = std::filesystem::path(path_).parent_path() / kStateName;
     std::error_code error;
+    if (s_.resume && !std::filesystem::exists(kept_, error)) {
+      return not_found(
+          fmt::format("--resume: there is nothing to resume, no {}; wanted the --out of a run that "
+                      "Ctrl-C ended",
+                      kept_.string()));
+    }
     for (const ScaledFormat* format : targets_.scales.formats) {
       const bool fits = fits_checkpoint(format->name) && checkpoint_.format.empty();
       if (!s_.out_directory.empty() && std::filesystem::is_directory(in_.model, error) && fits)
         checkpoint_ = {in_.model, s_.out_directory, std::string(format->name), {}};
     }
     if (!checkpoint_.format.empty()) KVANT_TRY(check_checkpoint(checkpoint_));
-    KVANT_TRY(check_writable(path_));
     if (source_ != Source::kFixed) {
       KVANT_ASSIGN(text_, CalibrationText::open(s_, s_.data));
     }
     if (!s_.held_out.empty()) {
       KVANT_ASSIGN(held_out_, CalibrationText::open(s_, s_.held_out));
     }
-    return note_few_documents();
+    KVANT_TRY(note_few_documents());
+    if (!s_.out_directory.empty()) KVANT_TRY(out_folder_.make(s_.out_directory));
+    return check_writable(path_);
   }
 
   Status run() {
@@ -245,6 +178,7 @@ class Calibration {
       KVANT_TRY(learn());
     }
     seconds_ = std::chrono::steady_clock::now() - start;
+    KVANT_TRY(check_found());
     scales_.source = targets_.scales.formats.empty() ? "" : s_.source;
     scales_.method = source_ == Source::kFixed ? "" : s_.scale_method;
     if (s_.strict && !notes_.empty()) return unsupported(notes_.front());
@@ -254,6 +188,19 @@ class Calibration {
   Status report() const;
 
  private:
+  // A calibration of nothing isn't written.
+  Status check_found() const {
+    const bool has_bits = std::any_of(layers_.begin(), layers_.end(),
+                                      [](const LayerTransforms& of) { return !of.bits.empty(); });
+    if (has_bits || !scales_.all_formats().empty()) return {};
+    return unsupported(fmt::format("nothing was found to write: {}",
+                                   notes_.empty() ? "no layer has such K and V of its own"
+                                                  : fmt::format("{}", fmt::join(notes_, "; "))));
+  }
+
+  // The text's name for people.
+  std::string text_name() const { return s_.data.empty() ? text_->digest() : s_.data; }
+
   Status note_few_documents() {
     if (!text_ || s_.source == "random") return {};
     const int64_t seen = text_->documents().seen;
@@ -293,19 +240,19 @@ class Calibration {
   }
 
   Status read(const Statistics& statistics) {
-    const std::filesystem::path kept = std::filesystem::path(path_).parent_path() / kStateName;
     state_.identity = identity();
     if (s_.resume) {
-      KVANT_ASSIGN(state_, load_state(kept, state_.identity, statistics.keys, statistics.ranges));
+      KVANT_ASSIGN(state_, load_state(kept_, state_.identity, statistics.keys, statistics.ranges));
+      tokens_before_ = state_.tokens;
     }
     const Status status = read_documents(in_, *open_, {*text_, statistics, "calibrating"}, state_);
     if (status.code() == Code::kCancelled) {
-      KVANT_TRY(save_state(kept, state_, statistics.keys, statistics.ranges));
+      KVANT_TRY(save_state(kept_, state_, statistics.keys, statistics.ranges));
       return cancelled(status.message() + "; the same command with --resume goes on");
     }
     KVANT_TRY(status);
     std::error_code error;
-    std::filesystem::remove(kept, error);
+    std::filesystem::remove(kept_, error);
     return check_enough(statistics);
   }
 
@@ -314,7 +261,7 @@ class Calibration {
     if (statistics.keys != nullptr && read == 0) {
       return invalid_argument(fmt::format(
           "{}: no document has {} tokens, the least with a query behind a page after the first",
-          s_.data, kLeastKeyTokens));
+          text_name(), kLeastKeyTokens));
     }
     if (statistics.keys != nullptr && state_.too_short > 0) {
       notes_.push_back(
@@ -324,7 +271,8 @@ class Calibration {
     }
     if (state_.tokens < kPageTokens) {
       return invalid_argument(fmt::format("{}: {} in all, wanted at least {} to find scales from",
-                                          s_.data, counted(state_.tokens, "token"), kPageTokens));
+                                          text_name(), counted(state_.tokens, "token"),
+                                          kPageTokens));
     }
     return {};
   }
@@ -332,10 +280,17 @@ class Calibration {
   Status find_scales(const RangeStatistics& ranges) {
     std::vector<int> without;
     scales_ = fit_scales(ranges.layers(), targets_.scales, *open_->threads, without);
+    const auto was_seen = [](const LayerRanges& of) {
+      return !of.key.heads.empty() && of.key.heads.front().magnitudes.count() > 0;
+    };
+    const bool any_seen = std::any_of(ranges.layers().begin(), ranges.layers().end(), was_seen);
     if (!without.empty()) {
       notes_.push_back(fmt::format(
-          "layers {} get no scales: K or V was zero throughout, in a head or in all of them",
-          index_ranges(without)));
+          "layers {} get no scales: {}", index_ranges(without),
+          any_seen ? "K or V was zero throughout, in a head or in all of them"
+                   : fmt::format("no document has a token behind the first {}, --sinks, which "
+                                 "don't count",
+                                 s_.sinks)));
     }
     if (!held_out_) {
       count_beyond(ranges.layers(), scales_);
@@ -371,11 +326,14 @@ class Calibration {
   const Settings& s_;
   Targets targets_;
   Source source_;
+  OutFolder out_folder_;
   std::string path_;
+  std::filesystem::path kept_;    // the state of a calibration that was interrupted
   CheckpointRequest checkpoint_;  // without a format: none is written
   std::optional<CalibrationText> text_, held_out_;
   std::optional<OpenModel> open_;
   CalibrationState state_;
+  int64_t tokens_before_ = 0;  // that an interrupted run had read
   SidecarFacts facts_;
   std::vector<LayerTransforms> layers_;
   CacheScales scales_;
@@ -394,10 +352,10 @@ Status Calibration::report() const {
         source_ == Source::kFixed
             ? std::string("scales fixed at 1: no text was read\n")
             : fmt::format("{} of {} ({} drawn of {}) in {:.1f} s, {:.0f} tokens a second\n",
-                          counted(state_.tokens, "token"),
-                          s_.data.empty() ? text_->digest() : s_.data, sampled, seen,
-                          seconds_.count(), static_cast<double>(state_.tokens) / seconds_.count());
-    out += scale_summary(scales_);
+                          counted(state_.tokens, "token"), text_name(), sampled, seen,
+                          seconds_.count(),
+                          static_cast<double>(state_.tokens - tokens_before_) / seconds_.count());
+    out += scale_summary(scales_, held_out_ ? s_.held_out : scales_.checked_on);
     out += fmt::format("{} written; use it with --calibration {}\n", path_, path_);
     if (!checkpoint_.format.empty())
       out += fmt::format("{} is a checkpoint whose cache is {}\n", s_.out_directory,
@@ -426,10 +384,9 @@ Status Calibration::report() const {
 }  // namespace
 
 Status run_calibrate(const Invocation& in) {
-  KVANT_ASSIGN(Targets targets, targets_of(in.settings));
-  if (in.settings.stability) return run_stability(in, targets.scales);
-  KVANT_ASSIGN(const Source source, source_of(in.settings, targets));
-  Calibration calibration(in, std::move(targets), source);
+  KVANT_ASSIGN(CalibrateRequest request, calibrate_request(in.settings));
+  if (in.settings.stability) return run_stability(in, std::move(request.targets.scales));
+  Calibration calibration(in, std::move(request));
   KVANT_TRY(calibration.prepare());
   KVANT_TRY(calibration.run());
   return calibration.report();

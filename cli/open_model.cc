@@ -8,6 +8,7 @@
 
 #include "cli/calibration_use.h"
 #include "cli/memory.h"
+#include "cli/scale_report.h"
 #include "cli/terminal.h"
 #include "formats/codec.h"
 #include "formats/names.h"
@@ -306,9 +307,8 @@ void announce(const Invocation& in, const OpenModel& open) {
   announce_notes(info.notes, true);
   announce_notes(info.cache_scales.notes, true);
   if (open.calibration) {
-    const SidecarFacts& facts = open.calibration->facts();
-    fmt::print(stderr, "learned  {}: {} of text {}\n", open.calibration->path().string(),
-               counted(facts.tokens, "token"), facts.data.substr(0, 8));
+    fmt::print(stderr, "learned  {}: {}\n", open.calibration->path().string(),
+               learned_text(open.calibration->facts()));
   }
   for (const CachePlanChoice& choice : open.caches) {
     const bool changed = choice.formats.requested != choice.formats.effective;

@@ -37,12 +37,15 @@ Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string
   return tokenizer.encode(text, SpecialTokens::kAdd);
 }
 
+Status check_chat_template(const Tokenizer& tokenizer, std::string_view instead) {
+  if (!tokenizer.chat_template().empty()) return {};
+  return unsupported(
+      fmt::format("the model has no chat template; wanted a chat model, or {}", instead));
+}
+
 Result<std::vector<int32_t>> chat_tokens(const Tokenizer& tokenizer,
                                          std::span<const ChatMessage> messages) {
-  if (tokenizer.chat_template().empty()) {
-    return unsupported(
-        "the model has no chat template; wanted a chat model, or generate without --chat");
-  }
+  KVANT_TRY(check_chat_template(tokenizer, "generate without --chat"));
   const std::string_view bos = tokenizer.bos() ? tokenizer.piece(*tokenizer.bos()) : "";
   const std::string_view eos = tokenizer.eos() ? tokenizer.piece(*tokenizer.eos()) : "";
   KVANT_ASSIGN(const std::string text,

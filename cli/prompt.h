@@ -21,6 +21,9 @@ void note_bad_utf8(std::string_view text, std::string_view what);
 // tokenizer.
 Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string_view text);
 
+// unsupported if the model came without a chat template; `instead`: what to do then.
+Status check_chat_template(const Tokenizer& tokenizer, std::string_view instead);
+
 // The messages in the model's own chat template, open for an answer.
 Result<std::vector<int32_t>> chat_tokens(const Tokenizer& tokenizer,
                                          std::span<const ChatMessage> messages);

@@ -12,6 +12,11 @@ namespace kvant::cli {
 namespace {
 
 constexpr double kMuchBeyond = 0.01;  // share of numbers that no method of ours would give up
+// A scale may hold so many times what was seen: four of an integer's eight bits are lost then.
+constexpr double kMuchRoom = 16;
+// No K or V is larger that a model meant to run in binary16, up to 65,504, could have; statistics
+// end there, too (calibrate/magnitudes.h).
+constexpr double kMostPlausible = 65536;
 
 struct SideRow {
   char letter;
@@ -77,7 +82,9 @@ struct SideSummary {
 void judge(ScaleEntry& e) {
   if (!e.complaint.empty()) return;
   const ScaledFormat* format = find_scaled_format(e.format);
-  const double unit = format == nullptr ? 1 : (format->name.starts_with("int") ? 1 : 0x1p-6);
+  const bool is_integer = format == nullptr || format->name.starts_with("int");
+  const double unit = is_integer ? 1 : 0x1p-6;
+  const double holds = format == nullptr ? 0 : e.scale * double{format->largest};
   if (std::isnan(e.scale)) {
     e.complaint = "NaN";
   } else if (e.scale == 0) {
@@ -87,13 +94,27 @@ void judge(ScaleEntry& e) {
   } else if (!scale_can_be_stored(static_cast<float>(e.scale))) {
     e.complaint = "beyond what binary16 holds";
   } else if (format != nullptr && e.beyond > kMuchBeyond) {
-    e.complaint = fmt::format("absurd: holds {}, {} was seen, {} lie beyond",
-                              short_number(e.scale * double{format->largest}),
+    e.complaint = fmt::format("absurd: holds {}, {} was seen, {} lie beyond", short_number(holds),
                               short_number(e.largest), percent(e.beyond));
   } else if (e.largest > 0 && e.largest / e.scale < unit) {
     e.complaint = fmt::format("absurd: all that was seen, up to {}, is lost below its first step",
                               short_number(e.largest));
+  } else if (is_integer && e.largest > 0 && holds > kMuchRoom * e.largest) {
+    e.complaint = fmt::format("absurd: holds {}, only {} was seen", short_number(holds),
+                              short_number(e.largest));
+  } else if (e.largest == 0 && holds > kMostPlausible) {
+    e.complaint = fmt::format("absurd: holds {}, no K, V or Q is beyond {}", short_number(holds),
+                              kMostPlausible);
   }
+}
+
+double largest_seen(const CacheScales& scales, int layer, char side, int head) {
+  if (layer < 0 || static_cast<size_t>(layer) >= scales.layers.size()) return 0;
+  for (const SideRow& row : kSides) {
+    if (row.letter == side)
+      return largest_of(scales.layers[static_cast<size_t>(layer)].*row.scales, head);
+  }
+  return 0;
 }
 
 std::vector<ScaleEntry> scale_entries(const CacheScales& scales, const std::string& file) {
@@ -132,7 +153,14 @@ std::vector<ScaleEntry> scale_entries(const CacheScales& scales, const std::stri
   return out;
 }
 
-std::string scale_summary(const CacheScales& scales) {
+std::string learned_text(const SidecarFacts& facts) {
+  if (facts.data.empty()) return "no text";  // scales fixed at 1
+  const std::string tokens = counted(facts.tokens, "token");
+  if (facts.data.starts_with("random")) return fmt::format("{}: {}", tokens, facts.data);
+  return fmt::format("{} of text {}", tokens, facts.data.substr(0, 8));
+}
+
+std::string scale_summary(const CacheScales& scales, std::string_view checked_on) {
   std::string out;
   for (const std::string& format : scales.all_formats()) {
     SideSummary key, value;
@@ -143,10 +171,9 @@ std::string scale_summary(const CacheScales& scales) {
     out += fmt::format("{}: scales of {} from {}{}: {}, {}", format, counted(key.layers, "layer"),
                        scales.source, scales.method.empty() ? "" : ", " + scales.method,
                        key.text('K'), value.text('V'));
-    out += scales.checked_on.empty()
-               ? "\n"
-               : fmt::format("; checked on {} of {}\n", counted(scales.checked_tokens, "token"),
-                             scales.checked_on);
+    out += checked_on.empty() ? "\n"
+                              : fmt::format("; checked on {} of {}\n",
+                                            counted(scales.checked_tokens, "token"), checked_on);
   }
   return out;
 }

@@ -3,9 +3,10 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "calibrate/cache_scales.h"
+#include "calibrate/sidecar.h"
 #include "cli/output.h"
 
 namespace kvant::cli {
@@ -27,9 +28,13 @@ struct ScaleEntry {
 std::vector<ScaleEntry> scale_entries(const CacheScales& scales, const std::string& file);
 // Fills `complaint` from the other fields; a missing scale has its complaint already.
 void judge(ScaleEntry& entry);
+// The largest magnitude that calibration saw in a head, or in all for −1; 0 where it isn't kept.
+double largest_seen(const CacheScales& scales, int layer, char side, int head);
 
-// One line for each format, or nothing.
-std::string scale_summary(const CacheScales& scales);
+// One line for each format, or nothing. `checked_on`: the name of that text.
+std::string scale_summary(const CacheScales& scales, std::string_view checked_on);
+// What a calibration read: "512 tokens of text 0a1b2c3d".
+std::string learned_text(const SidecarFacts& facts);
 Json scales_json(const CacheScales& scales);
 Json entries_json(std::span<const ScaleEntry> entries);
 // The table, then what is wrong, counted.

@@ -109,8 +109,6 @@ Status run_stability(const Invocation& in, ScaleRequest request) {
   Settings settings = in.settings;
   if (settings.source == "fixed")
     return invalid_argument("--stability: --source fixed has nothing that could move");
-  if (settings.source == "dataset" && settings.data.empty())
-    return invalid_argument("--data: wanted a file of text to calibrate on");
   if (!settings.is_given("samples")) settings.samples = kCounts[std::size(kCounts) - 1];
   if (request.formats.empty())
     request.formats = {find_scaled_format("fp8_e4m3_head"), find_scaled_format("int8_head")};

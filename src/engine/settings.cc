@@ -124,7 +124,7 @@ const OptionSpec kSpecs[] = {
   {G::kCalibrate, "held-out", "FILE,FILE", "", "other text, on which to count what the scales can't hold (default: the data itself)", &S::held_out, 0, 0, 0, F::kItems},
   {G::kCalibrate, "stability", "", "", "write nothing: a table of how far scales from 128, 512 and 1,024 documents differ", &S::stability},
   {G::kCalibrate, "resume", "", "", "go on where Ctrl-C ended the same command", &S::resume},
-  {G::kCalibrate, "strict", "", "", "an error, not a note, where a layer gets nothing or there are fewer documents than --samples", &S::strict},
+  {G::kCalibrate, "strict", "", "", "an error, not a note, where a layer gets nothing, or where --samples is given and there are fewer documents", &S::strict},
   {G::kCalibrate, "out", "DIR", "", "where kvant-cache.safetensors is written (default: beside the model); of a Hugging Face directory with scales for fp8_e4m3 a whole checkpoint", &S::out_directory, 0, 0, 0, F::kFilled},
   {G::kCalibration, "calibration", "PATH", "", "what kvant calibrate wrote, or the directory that holds it: scales of formats that take given ones, and what the presets int4, int3 and int2 then use (default: the model's directory if it holds one; none: not even that)", &S::calibration, 0, 0, 0, F::kFilled},
   {G::kInspect, "scales", "", "", "list the scales of the cache that the checkpoint or calibration carries, layer by layer, and what is wrong with them", &S::scales},

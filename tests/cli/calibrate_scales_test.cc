@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 
 #include "tiny_chat_model.h"
 
@@ -102,13 +103,14 @@ TEST(CalibrateScales, TheSameTextGivesTheSameBytes) {
 TEST(CalibrateScales, SourcesSayWhatTheyAre) {
   const std::string model = model_copy("sources");
   const std::string fixed = out_folder("fixed"), random = out_folder("random");
-  const ProgramRun run =
-      calibrate(model, {"--source", "fixed", "--for", "fp8_e4m3_tensor", "--out", fixed});
+  const ProgramRun run = run_program(
+      {"calibrate", model, "--source", "fixed", "--for", "fp8_e4m3_tensor", "--out", fixed});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("scales fixed at 1"));
   const ProgramRun seen = run_program({"inspect", fixed, "--scales"});
   EXPECT_THAT(seen.out, AllOf(HasSubstr("kvant-cache.safetensors: fixed"),
                               HasSubstr("every scale is exactly 1")));
+  EXPECT_THAT(perplexity(fixed, {}).err, HasSubstr("kvant-cache.safetensors: no text\n"));
   // The scale 1 is FP8 without a scale.
   EXPECT_EQ(perplexity(fixed, {}).json()["digest"],
             perplexity(model, {"--kv", "fp8"}).json()["digest"]);
@@ -124,7 +126,8 @@ TEST(CalibrateScales, SourcesSayWhatTheyAre) {
     }
   }
   EXPECT_THAT(perplexity(model, {"--kv", "int8_head", "--calibration", random}).err,
-              HasSubstr("calibrated scales, source random"));
+              AllOf(HasSubstr("calibrated scales, source random"),
+                    HasSubstr("600 tokens: random tokens of seed 0\n")));
   const auto said = [&](Words words) {
     words.insert(words.end(), {"--out", out_folder("refused")});
     const ProgramRun refused = calibrate(model, words);
@@ -133,7 +136,7 @@ TEST(CalibrateScales, SourcesSayWhatTheyAre) {
     return refused.err;
   };
   EXPECT_THAT(said({"--source", "guess"}), HasSubstr("wanted dataset, random or fixed"));
-  EXPECT_THAT(said({"--source", "fixed", "--for", "tc4"}),
+  EXPECT_THAT(run_program({"calibrate", model, "--source", "fixed", "--for", "tc4"}).err,
               HasSubstr("tc4 has nothing that could be fixed"));
   EXPECT_THAT(said({"--source", "random", "--data", "x"}), HasSubstr("reads no --data"));
   EXPECT_THAT(said({"--data", text_file(), "--for", "int8_head", "--method", "best"}),
@@ -152,6 +155,15 @@ TEST(CalibrateScales, MoreSamplesThanThereAreIsANote) {
   Words strict = words;
   strict.push_back("--strict");
   EXPECT_EQ(calibrate(model, strict).exit_code, 2);
+}
+
+TEST(CalibrateScales, HeldOutTextHasItsName) {
+  const std::string other = write_file("other.txt", letters(30).substr(4500));
+  const ProgramRun run =
+      calibrate(model_copy("names"), {"--data", text_file(), "--for", "int8_head", "--held-out",
+                                      other, "--out", out_folder("names-out")});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr(" tokens of " + other + "\n"));
 }
 
 TEST(CalibrateScales, BucketsCutDocumentsInTurn) {
@@ -206,7 +218,7 @@ TEST(CalibrateScales, ResumesToTheSameBytes) {
   // The state appears only after the signal; signals are sent until the program is there to heed.
   Words resumed = words(cut);
   resumed.push_back("--resume");
-  ASSERT_EQ(run_program(resumed).exit_code, 2) << "nothing to resume";
+  EXPECT_THAT(run_program(resumed).err, HasSubstr("there is nothing to resume"));
   bool interrupted = false;
   for (const char* delay : {"0.2", "0.1", "0.4", "0.05", "0.8", "0.02"}) {
     const ProgramRun run =
@@ -256,6 +268,45 @@ TEST(InspectScales, ListsWhatIsWrong) {
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("layers.0.k.fp8_e4m3_tensor.scale: the scale 0"));
   EXPECT_THAT(run_program({"inspect", model, "--scales"}).out, HasSubstr("no scales"));
+}
+
+// Scales of one layer among a model's weights, in a shard of their own.
+std::string model_with_scales(const std::string& name,
+                              const std::map<std::string, std::vector<float>>& scales) {
+  const std::string model = model_copy(name);
+  nlohmann::json header, index;
+  std::ifstream(fs::path(model) / "model.safetensors.index.json") >> index;
+  std::string data;
+  for (const auto& [scale, values] : scales) {
+    const std::string tensor = "model.layers.0.self_attn." + scale;
+    const size_t begin = data.size(), bytes = values.size() * sizeof(float);
+    data.append(reinterpret_cast<const char*>(values.data()), bytes);
+    header[tensor] = {
+        {"dtype", "F32"}, {"shape", {values.size()}}, {"data_offsets", {begin, begin + bytes}}};
+    index["weight_map"][tensor] = "scales.safetensors";
+  }
+  const std::string text = header.dump();
+  const uint64_t length = text.size();
+  std::ofstream(fs::path(model) / "scales.safetensors", std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&length), sizeof length) << text << data;
+  std::ofstream(fs::path(model) / "model.safetensors.index.json") << index;
+  return model;
+}
+
+TEST(InspectScales, AbsurdScalesAndWrongCountsOfACheckpointAreNamed) {
+  const std::string model =
+      model_with_scales("odd", {{"k_scale", {0.1f, 0.1f, 0.1f}}, {"v_scale", {5000}}});
+  const ProgramRun run = run_program({"inspect", model, "--scales"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("one of 3 scales for 2 KV heads"),
+                             HasSubstr("absurd: holds 2.24e+06, no K, V or Q is beyond 65536")));
+  const std::string fine =
+      model_with_scales("even", {{"k_scale", {0.1f, 0.2f}}, {"v_scale", {2}}, {"q_scale", {1}}});
+  for (const auto& entry : run_program({"inspect", fine, "--scales", "--json"}).json()["scales"]) {
+    if (entry["layer"] == 0) {
+      EXPECT_EQ(entry["complaint"], "") << entry;
+    }
+  }
 }
 
 }  // namespace

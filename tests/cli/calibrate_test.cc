@@ -167,6 +167,76 @@ TEST(Calibrate, WhatCantBeIsOneSentence) {
   EXPECT_THAT(said({"--data", text_file(), "--samples", "0"}), HasSubstr("--samples 0"));
 }
 
+// An option that a run would pass over isn't passed over in silence.
+TEST(Calibrate, OptionsThatDontGoTogetherAreRefused) {
+  const fs::path out = scratch() / "apart" / "deeper";
+  const auto said = [&](Words words) {
+    words.insert(words.begin(), {"calibrate", wide_model()});
+    const ProgramRun run = run_program(words);
+    EXPECT_EQ(run.exit_code, 2) << run.err;
+    EXPECT_EQ(run.err_lines(), 1u) << run.err;
+    return run.err;
+  };
+  const auto on_text = [&](Words words) {
+    words.insert(words.end(), {"--data", text_file()});
+    return said(words);
+  };
+  for (const Words& words :
+       {Words{"--method", "mse"}, {"--held-out", text_file()}, {"--sinks", "64"}}) {
+    EXPECT_THAT(on_text(words), HasSubstr(words[0] + " doesn't go with --for tc4,tc3,tc2: "));
+  }
+  EXPECT_THAT(on_text({"--buckets", "64,128", "--max-length", "64", "--for", "int8_head"}),
+              HasSubstr("--max-length doesn't go with --buckets"));
+  EXPECT_THAT(on_text({"--stability", "--for", "tc4"}),
+              HasSubstr("--stability: tc4 has no scales"));
+  EXPECT_THAT(on_text({"--stability", "--resume"}), HasSubstr("--resume doesn't go with"));
+  EXPECT_THAT(on_text({"--stability", "--out", out.string()}), HasSubstr("--out doesn't go with"));
+  for (const Words& words : {Words{"--method", "mse"}, {"--samples", "3"}, {"--resume"}}) {
+    Words fixed = words;
+    fixed.insert(fixed.end(), {"--source", "fixed", "--for", "int8_head"});
+    EXPECT_THAT(said(fixed), HasSubstr(words[0] + " doesn't go with --source fixed"));
+  }
+  EXPECT_THAT(said({"--source", "random", "--skip-bad"}),
+              HasSubstr("--skip-bad doesn't go with --source random"));
+  EXPECT_THAT(on_text({"--for", "tc,tc4"}), HasSubstr("tc4 is named twice"));
+  EXPECT_THAT(on_text({"--for", "int8_head,int8_head"}), HasSubstr("int8_head is there twice"));
+  EXPECT_THAT(on_text({"--resume", "--out", out.string()}), HasSubstr("nothing to resume"));
+}
+
+// A failed run leaves no directory behind, whenever it fails.
+TEST(Calibrate, NothingFoundIsAnErrorAndNoFile) {
+  const fs::path out = scratch() / "nothing" / "deeper";
+  const auto said = [&](Words words) {
+    words.insert(words.begin(), {"calibrate", wide_model(), "--out", out.string()});
+    const ProgramRun run = run_program(words);
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_FALSE(fs::exists(out.parent_path()));
+    return run.err;
+  };
+  EXPECT_THAT(said({"--data", text_file(), "--samples", "2", "--max-length", "128"}),
+              HasSubstr("no document has 129 tokens"));
+  EXPECT_THAT(
+      said({"--data", text_file(), "--max-length", "192", "--sinks", "192", "--for", "int8_head"}),
+      HasSubstr("nothing was found to write: layers 0-2 get no scales: no document has a "
+                "token behind the first 192"));
+  EXPECT_THAT(
+      said({"--source", "random", "--samples", "1", "--max-length", "32", "--for", "int8_head"}),
+      HasSubstr("random tokens of seed 0: 32 tokens in all"));
+  EXPECT_THAT(said({"--data", "/nowhere.txt"}), HasSubstr("/nowhere.txt"));
+}
+
+TEST(Calibrate, ChatsNeedAChatTemplate) {
+  const fs::path model = scratch() / "no-template";
+  fs::copy(wide_model(), model);
+  std::ofstream(model / "tokenizer_config.json") << R"({"bos_token": "<s>"})";
+  const std::string chats =
+      write_file("chat.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}]})");
+  const ProgramRun run = calibrate(model.string(), {"--data", chats});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.err, HasSubstr("chat.jsonl: line 1: the model has no chat template; wanted a "
+                                 "chat model, or documents with \"text\""));
+}
+
 TEST(Calibrate, DocumentsShorterThanTwoPagesAreRefused) {
   const ProgramRun run = calibrate(
       wide_model(),
