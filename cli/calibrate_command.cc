@@ -34,6 +34,8 @@ std::string sidecar_path(const Settings& s, const std::string& model) {
   return (folder / kSidecarName).string();
 }
 
+constexpr std::string_view kNoneOwned = "no layer keeps a K and a V, which scales are for";
+
 // Layers that a format has no transform for, and why.
 using Failures = std::map<std::string, std::vector<int>>;
 
@@ -193,9 +195,9 @@ class Calibration {
     const bool has_bits = std::any_of(layers_.begin(), layers_.end(),
                                       [](const LayerTransforms& of) { return !of.bits.empty(); });
     if (has_bits || !scales_.all_formats().empty()) return {};
-    return unsupported(fmt::format("nothing was found to write: {}",
-                                   notes_.empty() ? "no layer has such K and V of its own"
-                                                  : fmt::format("{}", fmt::join(notes_, "; "))));
+    return unsupported(fmt::format(
+        "nothing was found to write: {}",
+        notes_.empty() ? std::string(kNoneOwned) : fmt::format("{}", fmt::join(notes_, "; "))));
   }
 
   // The text's name for people.
@@ -280,6 +282,7 @@ class Calibration {
   Status find_scales(const RangeStatistics& ranges) {
     std::vector<int> without;
     scales_ = fit_scales(ranges.layers(), targets_.scales, *open_->threads, without);
+    if (without.empty() && scales_.all_formats().empty()) notes_.emplace_back(kNoneOwned);
     const auto was_seen = [](const LayerRanges& of) {
       return !of.key.heads.empty() && of.key.heads.front().magnitudes.count() > 0;
     };

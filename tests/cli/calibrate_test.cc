@@ -223,6 +223,11 @@ TEST(Calibrate, NothingFoundIsAnErrorAndNoFile) {
       said({"--source", "random", "--samples", "1", "--max-length", "32", "--for", "int8_head"}),
       HasSubstr("random tokens of seed 0: 32 tokens in all"));
   EXPECT_THAT(said({"--data", "/nowhere.txt"}), HasSubstr("/nowhere.txt"));
+  const ProgramRun latent =
+      run_program({"calibrate", tiny_model("deepseek_v2"), "--source", "random", "--samples", "2",
+                   "--max-length", "96", "--for", "int8_head", "--out", out.string()});
+  EXPECT_EQ(latent.exit_code, 2);
+  EXPECT_THAT(latent.err, HasSubstr("nothing was found to write: no layer keeps a K and a V"));
 }
 
 TEST(Calibrate, ChatsNeedAChatTemplate) {
