@@ -243,7 +243,8 @@ TEST(InspectScales, ListsWhatIsWrong) {
       0);
   const ProgramRun good = run_program({"inspect", out, "--scales", "--json"});
   ASSERT_EQ(good.exit_code, 0) << good.err;
-  for (const auto& entry : good.json()["scales"]) EXPECT_EQ(entry["complaint"], "") << entry;
+  const nlohmann::json listed = good.json()["scales"];
+  for (const auto& entry : listed) EXPECT_EQ(entry["complaint"], "") << entry;
   EXPECT_EQ(good.json()["scales"].size(), 2 * 3 * 3u) << "q, k and v of three layers, in two files";
 
   // A zero and a NaN among the sidecar's bytes: listed by inspect, refused by what would use them.
@@ -302,7 +303,9 @@ TEST(InspectScales, AbsurdScalesAndWrongCountsOfACheckpointAreNamed) {
                              HasSubstr("absurd: holds 2.24e+06, no K, V or Q is beyond 65536")));
   const std::string fine =
       model_with_scales("even", {{"k_scale", {0.1f, 0.2f}}, {"v_scale", {2}}, {"q_scale", {1}}});
-  for (const auto& entry : run_program({"inspect", fine, "--scales", "--json"}).json()["scales"]) {
+  const nlohmann::json listed =
+      run_program({"inspect", fine, "--scales", "--json"}).json()["scales"];
+  for (const auto& entry : listed) {
     if (entry["layer"] == 0) {
       EXPECT_EQ(entry["complaint"], "") << entry;
     }
