@@ -233,12 +233,11 @@ class Calibration {
     if (!targets_.scales.formats.empty()) ranges.emplace(info, s_.sinks, *open_->threads);
     const Statistics statistics = {keys ? &*keys : nullptr, ranges ? &*ranges : nullptr};
     KVANT_TRY(read(statistics));
-    if (keys) layers_ = fit_layers(*keys, targets_.transforms, *open_->threads, notes_);
-    if (ranges) KVANT_TRY(find_scales(*ranges));
     facts_.data = text_->digest();
     facts_.tokens = state_.tokens;
     facts_.lines = line_hashes(text_->documents().sample);
-    return {};
+    if (keys) layers_ = fit_layers(*keys, targets_.transforms, *open_->threads, notes_);
+    return ranges ? find_scales(*ranges) : Status();
   }
 
   Status read(const Statistics& statistics) {
@@ -305,10 +304,7 @@ class Calibration {
     KVANT_TRY(read_documents(in_, *open_, {*held_out_, {nullptr, &others}, "checking"}, state));
     count_beyond(others.layers(), scales_);
     scales_.checked_on = held_out_->digest();
-    const std::vector<int64_t> known = line_hashes(text_->documents().sample);
-    int64_t shared = 0;
-    for (const int64_t line : line_hashes(held_out_->documents().sample))
-      shared += std::binary_search(known.begin(), known.end(), line) ? 1 : 0;
+    const int64_t shared = count_shared(line_hashes(held_out_->documents().sample), facts_.lines);
     if (shared > 0) {
       notes_.push_back(fmt::format("--held-out {} shares {} with --data: it isn't held out",
                                    s_.held_out, counted(shared, "line")));

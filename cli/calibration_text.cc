@@ -16,12 +16,7 @@ constexpr int64_t kShortestBucket = 16;
 
 Result<std::vector<int32_t>> document_tokens(const Tokenizer& tokenizer, const Document& document) {
   if (document.messages.empty()) return text_tokens(tokenizer, document.text);
-  KVANT_TRY(check_chat_template(tokenizer, "documents with \"text\""));
-  KVANT_ASSIGN(const std::string text,
-               render_chat(tokenizer.chat_template(), document.messages, false,
-                           tokenizer.bos() ? tokenizer.piece(*tokenizer.bos()) : "",
-                           tokenizer.eos() ? tokenizer.piece(*tokenizer.eos()) : ""));
-  return tokenizer.encode(text, SpecialTokens::kNone);
+  return chat_tokens(tokenizer, document.messages, ChatEnd::kClosed, "documents with \"text\"");
 }
 
 }  // namespace

@@ -37,19 +37,17 @@ Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string
   return tokenizer.encode(text, SpecialTokens::kAdd);
 }
 
-Status check_chat_template(const Tokenizer& tokenizer, std::string_view instead) {
-  if (!tokenizer.chat_template().empty()) return {};
-  return unsupported(
-      fmt::format("the model has no chat template; wanted a chat model, or {}", instead));
-}
-
 Result<std::vector<int32_t>> chat_tokens(const Tokenizer& tokenizer,
-                                         std::span<const ChatMessage> messages) {
-  KVANT_TRY(check_chat_template(tokenizer, "generate without --chat"));
+                                         std::span<const ChatMessage> messages, ChatEnd end,
+                                         std::string_view instead) {
+  if (tokenizer.chat_template().empty()) {
+    return unsupported(
+        fmt::format("the model has no chat template; wanted a chat model, or {}", instead));
+  }
   const std::string_view bos = tokenizer.bos() ? tokenizer.piece(*tokenizer.bos()) : "";
   const std::string_view eos = tokenizer.eos() ? tokenizer.piece(*tokenizer.eos()) : "";
-  KVANT_ASSIGN(const std::string text,
-               render_chat(tokenizer.chat_template(), messages, true, bos, eos));
+  KVANT_ASSIGN(const std::string text, render_chat(tokenizer.chat_template(), messages,
+                                                   end == ChatEnd::kOpenForAnswer, bos, eos));
   return tokenizer.encode(text, SpecialTokens::kNone);  // the template writes what it wants itself
 }
 

@@ -21,11 +21,14 @@ void note_bad_utf8(std::string_view text, std::string_view what);
 // tokenizer.
 Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string_view text);
 
-// unsupported if the model came without a chat template; `instead`: what to do then.
-Status check_chat_template(const Tokenizer& tokenizer, std::string_view instead);
+// How a conversation ends in its template.
+enum class ChatEnd : uint8_t { kOpenForAnswer, kClosed };
 
-// The messages in the model's own chat template, open for an answer.
+// The messages in the model's own chat template. unsupported if it came without one; `instead`:
+// what to do then.
 Result<std::vector<int32_t>> chat_tokens(const Tokenizer& tokenizer,
-                                         std::span<const ChatMessage> messages);
+                                         std::span<const ChatMessage> messages,
+                                         ChatEnd end = ChatEnd::kOpenForAnswer,
+                                         std::string_view instead = "generate without --chat");
 
 }  // namespace kvant::cli

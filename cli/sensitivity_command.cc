@@ -43,20 +43,24 @@ struct Mix {
   EvaluationResult result;
 };
 
-Result<double> sealed_bits_of(const CacheOptions& options) {
-  KVANT_ASSIGN(const SideBits key, side_bits(options.layers, Side::kKey));
-  KVANT_ASSIGN(const SideBits value, side_bits(options.layers, Side::kValue));
-  const double elements = key.elements + value.elements;
-  return elements > 0 ? 8 * (key.bytes_per_token + value.bytes_per_token) / elements : 0;
+// One token of K and V, in all of some layers.
+struct TokenSize {
+  double elements = 0;
+  double bytes = 0;  // sealed
+  double bits() const { return elements > 0 ? 8 * bytes / elements : 0; }
+};
+
+Result<TokenSize> token_size(std::span<const CacheLayer> layers) {
+  KVANT_ASSIGN(const SideBits key, side_bits(layers, Side::kKey));
+  KVANT_ASSIGN(const SideBits value, side_bits(layers, Side::kValue));
+  return TokenSize{key.elements + value.elements, key.bytes_per_token + value.bytes_per_token};
 }
 
 Result<std::vector<uint64_t>> page_bytes_of(const CacheOptions& options) {
   std::vector<uint64_t> bytes;
   for (const CacheLayer& layer : options.layers) {
-    KVANT_ASSIGN(const SideBits key, side_bits({&layer, 1}, Side::kKey));
-    KVANT_ASSIGN(const SideBits value, side_bits({&layer, 1}, Side::kValue));
-    const double token = key.bytes_per_token + value.bytes_per_token;
-    bytes.push_back(static_cast<uint64_t>(token * kPageTokens + 0.5));
+    KVANT_ASSIGN(const TokenSize token, token_size({&layer, 1}));
+    bytes.push_back(static_cast<uint64_t>(token.bytes * kPageTokens + 0.5));
   }
   return bytes;
 }
@@ -148,16 +152,12 @@ void name_mix(std::span<const Candidate> candidates, std::span<const int> format
 Result<Mix> best_mix(std::span<const Candidate> candidates, double budget_bits) {
   const size_t num_layers = candidates[0].harms.size();
   std::vector<std::vector<LayerCost>> costs(num_layers);
-  double elements = 0;  // of one token
   for (size_t l = 0; l < num_layers; ++l) {
-    const CacheLayer& layer = candidates[0].layer(l);
-    if (has_pages(layer)) {
-      const bool own = layer.value_source == ValueSource::kOwnStream;
-      elements += layer.num_kv_heads * (layer.key_dim + (own ? layer.value_dim : 0));
-    }
     for (const Candidate& candidate : candidates)
       costs[l].push_back({candidate.page_bytes[l], candidate.harms[l].mean});
   }
+  KVANT_ASSIGN(const TokenSize token, token_size(candidates[0].choice->options.layers));
+  const double elements = token.elements;
   const double budget = budget_bits * elements * kPageTokens / 8;
   const std::vector<int> formats =
       least_harmful_mix(costs, static_cast<uint64_t>(budget * (1 + 1e-12)));
@@ -199,7 +199,8 @@ Result<std::vector<Mix>> run_mixes(const Invocation& in, const OpenModel& open,
   mixes.push_back(std::move(best));
   std::vector<EvaluatedRun> runs;
   for (Mix& mix : mixes) {
-    KVANT_ASSIGN(mix.sealed_bits, sealed_bits_of(mix.options));
+    KVANT_ASSIGN(const TokenSize token, token_size(mix.options.layers));
+    mix.sealed_bits = token.bits();
     runs.push_back({mix.name, mix.options});
   }
   Progress progress("all layers at once");

@@ -56,12 +56,15 @@ std::vector<int64_t> line_hashes(std::span<const Document> documents) {
   return sorted_once(std::move(hashes));
 }
 
-Overlap overlap_of(std::string_view text, std::span<const int64_t> known) {
-  const std::vector<int64_t> hashes = line_hashes(text);
-  const auto shared = std::count_if(hashes.begin(), hashes.end(), [&](int64_t hash) {
+int64_t count_shared(std::span<const int64_t> lines, std::span<const int64_t> known) {
+  return std::count_if(lines.begin(), lines.end(), [&](int64_t hash) {
     return std::binary_search(known.begin(), known.end(), hash);
   });
-  return {.shared = shared, .lines = static_cast<int64_t>(hashes.size())};
+}
+
+Overlap overlap_of(std::string_view text, std::span<const int64_t> known) {
+  const std::vector<int64_t> hashes = line_hashes(text);
+  return {.shared = count_shared(hashes, known), .lines = static_cast<int64_t>(hashes.size())};
 }
 
 }  // namespace kvant

@@ -18,6 +18,9 @@ namespace kvant {
 std::vector<int64_t> line_hashes(std::string_view text);
 std::vector<int64_t> line_hashes(std::span<const Document> documents);
 
+// How many of the lines are among the known ones; both as line_hashes() gives them.
+int64_t count_shared(std::span<const int64_t> lines, std::span<const int64_t> known);
+
 struct Overlap {
   int64_t shared = 0;  // different lines of the text that are among the known ones
   int64_t lines = 0;   // different lines of the text
