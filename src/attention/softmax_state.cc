@@ -39,21 +39,28 @@ void SoftmaxState::clear() {
   if (acc_coded != nullptr) std::fill_n(acc_coded, accumulator, 0.0f);
 }
 
-float SoftmaxState::add_scores(int i, float* scores, const PageKernels& kernels) {
-  const float page_max = kernels.row_max(scores);
-  if (page_max > max[i]) {
+void SoftmaxState::rescale(int i, float factor, const PageKernels& kernels) {
+  const size_t row = static_cast<size_t>(i) * static_cast<size_t>(dim);
+  sum[i] *= factor;
+  kernels.scale_row(acc_exact + row, factor, dim);
+  if (acc_coded != nullptr) kernels.scale_row(acc_coded + row, factor, dim);
+}
+
+std::array<float, SoftmaxState::kMostRows> SoftmaxState::add_scores(int first, int count,
+                                                                    float* scores,
+                                                                    const PageKernels& kernels) {
+  std::array<float, kMostRows> page_max, added;
+  kernels.row_max(scores, count, page_max.data());
+  for (int row = 0; row < count; ++row) {
+    const int i = first + row;
+    const float larger = page_max[static_cast<size_t>(row)];
+    if (!(larger > max[i])) continue;
     // The first page has nothing to rescale, and exp(−inf) would be 0 anyway.
-    if (max[i] != kNothing) {
-      const float factor = std::exp(max[i] - page_max);
-      const size_t row = static_cast<size_t>(i) * static_cast<size_t>(dim);
-      sum[i] *= factor;
-      kernels.scale_row(acc_exact + row, factor, dim);
-      if (acc_coded != nullptr) kernels.scale_row(acc_coded + row, factor, dim);
-    }
-    max[i] = page_max;
+    if (max[i] != kNothing) rescale(i, std::exp(max[i] - larger), kernels);
+    max[i] = larger;
   }
-  const float added = kernels.exp_and_sum(scores, max[i]);
-  sum[i] += added;
+  kernels.exp_and_sum(scores, count, max + first, added.data());
+  for (int row = 0; row < count; ++row) sum[first + row] += added[static_cast<size_t>(row)];
   return added;
 }
 
@@ -63,10 +70,7 @@ void SoftmaxState::merge(const SoftmaxState& later, const PageKernels& kernels) 
     const size_t row = static_cast<size_t>(i) * static_cast<size_t>(dim);
     float weight = 1.0f;
     if (later.max[i] > max[i]) {
-      const float factor = max[i] == kNothing ? 0.0f : std::exp(max[i] - later.max[i]);
-      sum[i] *= factor;
-      kernels.scale_row(acc_exact + row, factor, dim);
-      if (acc_coded != nullptr) kernels.scale_row(acc_coded + row, factor, dim);
+      rescale(i, max[i] == kNothing ? 0.0f : std::exp(max[i] - later.max[i]), kernels);
       max[i] = later.max[i];
     } else {
       weight = std::exp(later.max[i] - max[i]);

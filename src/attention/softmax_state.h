@@ -10,6 +10,7 @@
 // query's result is the same bits whichever thread computed which span.
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include "formats/page_kernels.h"
@@ -30,11 +31,17 @@ struct SoftmaxState {
   static SoftmaxState at(float* memory, int num_queries, int dim, bool coded);
 
   void clear();
-  // Takes the scores of 64 tokens for query i, masked by −inf, and leaves exp(score − max) in them:
-  // raises max, rescales what was accumulated, adds to sum. Returns what was added to sum.
-  float add_scores(int i, float* scores, const PageKernels& kernels);
+  // Takes the scores of 64 tokens for each of `count` queries from the first on, masked by −inf,
+  // and leaves exp(score − max) in them: raises max, rescales what was accumulated, adds to sum.
+  // Gives what was added to the sums. REQUIRES count ≤ kMostRows.
+  static constexpr int kMostRows = 16;
+  std::array<float, kMostRows> add_scores(int first, int count, float* scores,
+                                          const PageKernels& kernels);
   // This state becomes the state of both parts. REQUIRES equal shapes.
   void merge(const SoftmaxState& later, const PageKernels& kernels);
+
+ private:
+  void rescale(int i, float factor, const PageKernels& kernels);
 };
 
 }  // namespace kvant

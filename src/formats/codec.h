@@ -56,6 +56,14 @@ struct PageInput {
   const float* key_rows = nullptr;        // [T][K dim], decoded
 };
 
+// A sealed page to read, and what will be read after it: while it computes, a codec may ask the
+// memory for as many bytes of that as it reads itself.
+struct PageRead {
+  PageRead(const std::byte* page, std::span<const std::byte> then = {}) : bytes(page), next(then) {}
+  const std::byte* bytes;
+  std::span<const std::byte> next;
+};
+
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -78,13 +86,13 @@ class Codec {
   // scores[i·stride + t] = q_i · k_t for all 64 tokens. `first_position` is the page's, for formats
   // that apply RoPE on read. A query's scores don't depend on the other queries of the call, to the
   // bit.
-  virtual void scores(const std::byte* page, const std::byte* prepared, int num_queries,
+  virtual void scores(const PageRead& page, const std::byte* prepared, int num_queries,
                       int64_t first_position, float* scores, size_t stride) const = 0;
 
   // --- V side.
   // acc[i·stride_acc + c] += Σ_t p[i·stride_p + t] · v_t[c], in the codec's own basis. p ≥ 0,
   // [num_queries][T]. A query's result doesn't depend on the other queries of the call, to the bit.
-  virtual void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+  virtual void accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                           float* acc, size_t stride_acc) const = 0;
   // Turns sums in the codec's basis into the model's basis, in place (an inverse rotation; nothing
   // for most). acc: [num_queries][D] with a row stride of `stride`.

@@ -22,9 +22,9 @@ class DecodedCodec final : public PlainQueryCodec {
   }
   void decode(const std::byte* page, float* rows) const override { codec_->decode(page, rows); }
 
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries, int64_t,
               float* scores, size_t stride) const override {
-    const std::vector<float> rows = decoded(page);
+    const std::vector<float> rows = decoded(page.bytes);
     const auto* queries = reinterpret_cast<const float*>(prepared);
     for (size_t i = 0; i < static_cast<size_t>(num_queries); ++i) {
       for (size_t t = 0; t < kT; ++t) {
@@ -36,9 +36,9 @@ class DecodedCodec final : public PlainQueryCodec {
       }
     }
   }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+  void accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const override {
-    const std::vector<float> rows = decoded(page);
+    const std::vector<float> rows = decoded(page.bytes);
     std::vector<double> sums(dim());
     for (size_t i = 0; i < static_cast<size_t>(num_queries); ++i) {
       std::fill(sums.begin(), sums.end(), 0.0);

@@ -11,14 +11,14 @@ namespace kvant {
 
 class FloatPageCodec : public PlainQueryCodec {
  public:
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries, int64_t,
               float* scores, size_t stride) const final {
-    kernels_.float_key_scores(view_of(page), reinterpret_cast<const float*>(prepared), num_queries,
+    kernels_.float_key_scores(open(page), reinterpret_cast<const float*>(prepared), num_queries,
                               scores, stride);
   }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+  void accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const final {
-    kernels_.float_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
+    kernels_.float_value_accumulate(open(page), p, stride_p, num_queries, acc, stride_acc);
   }
   std::string kernel_name() const final {
     return name_ + "/" + std::string(isa_name(kernels_.isa));
@@ -36,6 +36,12 @@ class FloatPageCodec : public PlainQueryCodec {
   const Side side_;
 
  private:
+  FloatPage open(const PageRead& page) const {
+    FloatPage view = view_of(page.bytes);
+    if (!page.next.empty()) view.next = page.next.data();
+    return view;
+  }
+
   const std::string name_;
   const PageKernels& kernels_;
 };

@@ -2,8 +2,10 @@
 // they are scaled by. Which bytes those are is the format's; asking and summing is the kernels'.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
+#include "base/bytes.h"
 #include "formats/codec.h"
 #include "formats/page_kernels.h"
 
@@ -19,13 +21,13 @@ class IntPageCodec : public Codec {
     kernels_.int_prepare_query(queries, num_queries, static_cast<int>(dim_),
                                static_cast<int>(num_groups_), layout_, prepared);
   }
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries, int64_t,
               float* scores, size_t stride) const final {
-    kernels_.int_key_scores(view_of(page), prepared, num_queries, scores, stride);
+    kernels_.int_key_scores(open(page), prepared, num_queries, scores, stride);
   }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+  void accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const final {
-    kernels_.int_value_accumulate(view_of(page), p, stride_p, num_queries, acc, stride_acc);
+    kernels_.int_value_accumulate(open(page), p, stride_p, num_queries, acc, stride_acc);
   }
   std::string kernel_name() const final {
     return name_ + "/" + std::string(isa_name(kernels_.isa));
@@ -65,6 +67,16 @@ class IntPageCodec : public Codec {
   const size_t code_bytes_;
 
  private:
+  IntPage open(const PageRead& page) const {
+    IntPage view = view_of(page.bytes);
+    if (page.next.empty()) return view;
+    // The kernel asks for the bytes of the codes' place; those of the metadata's are few.
+    view.next = reinterpret_cast<const uint8_t*>(page.next.data());
+    const size_t end = std::min(page_bytes(), page.next.size());
+    if (code_bytes_ < end) prefetch(page.next.subspan(code_bytes_, end - code_bytes_));
+    return view;
+  }
+
   const std::string name_;
   const PageKernels& kernels_;
 };

@@ -76,6 +76,9 @@ struct IntPage {
   float unit = 1.0f;
   // [16]: the u that a code of 4 bits stands for; nullptr: itself.
   const uint8_t* levels = nullptr;
+  // What will be read after this page, or nullptr: as many bytes as the codes have are asked for
+  // meanwhile.
+  const uint8_t* next = nullptr;
 };
 
 // Which float a stored element is.
@@ -95,6 +98,9 @@ struct FloatPage {
   ScaleLayout layout;     // kPage or kToken with one group
   // [dim/kMxBlock][64] E8M0 instead of `scale`; not for float_value_from_key.
   const uint8_t* block_scale = nullptr;
+  // What will be read after this page, or nullptr: as many bytes as the page has are asked for
+  // meanwhile.
+  const std::byte* next = nullptr;
 };
 
 struct PageKernels {
@@ -123,13 +129,13 @@ struct PageKernels {
   void (*float_value_from_key)(const FloatPage& page, int first, int count, const float* p,
                                size_t stride_p, int num_queries, float* acc, size_t stride_acc);
 
-  // Softmax pieces over one page row: 64 scores in place to exp(score − max); returns Σ. REQUIRES
-  // scores ≤ max or NaN. exp is ours, to 2 ulp, and 0 below −87; where max is −infinity (everything
-  // masked) all 64 and the sum are 0. The order of the sum is fixed: 16 lanes by t % 16, then
-  // pairwise.
-  float (*exp_and_sum)(float* scores, float max);
-  // Largest of 64 scores; unspecified if one is NaN.
-  float (*row_max)(const float* scores);
+  // Softmax pieces over rows of 64 scores, one after the other: in place to exp(score − max), and
+  // each row's sum. REQUIRES scores ≤ max or NaN. exp is ours, to 2 ulp, and 0 below −87; where max
+  // is −infinity (everything masked) all 64 and the sum are 0. The order of a sum is fixed: 16
+  // lanes by t % 16, then pairwise.
+  void (*exp_and_sum)(float* scores, int num_rows, const float* max, float* sum);
+  // Largest of each row's 64 scores; unspecified if one is NaN.
+  void (*row_max)(const float* scores, int num_rows, float* max);
   // acc[0..n) *= factor.
   void (*scale_row)(float* acc, float factor, int n);
 

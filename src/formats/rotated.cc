@@ -61,11 +61,11 @@ class RotatedCodec final : public Codec {
     inner_->prepare_query(rotated.data(), num_queries, prepared);
   }
 
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries,
               int64_t first_position, float* scores, size_t stride) const override {
     inner_->scores(page, prepared, num_queries, first_position, scores, stride);
   }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+  void accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const override {
     inner_->accumulate(page, p, stride_p, num_queries, acc, stride_acc);
   }

@@ -31,23 +31,23 @@ void RowCodec::decode(const std::byte* page, float* rows) const {
   for (size_t t = 0; t < kPageTokens; ++t) decode_row(page, t, rows + t * dim());
 }
 
-void RowCodec::scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
+void RowCodec::scores(const PageRead& page, const std::byte* prepared, int num_queries, int64_t,
                       float* scores, size_t stride) const {
   const auto* queries = reinterpret_cast<const float*>(prepared);
   AlignedArray<float> row(dim());
   for (size_t t = 0; t < kPageTokens; ++t) {
-    decode_row(page, t, row.data());
+    decode_row(page.bytes, t, row.data());
     for (size_t q = 0; q < static_cast<size_t>(num_queries); ++q) {
       scores[q * stride + t] = dot(queries + q * dim(), row.data(), dim());
     }
   }
 }
 
-void RowCodec::accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+void RowCodec::accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                           float* acc, size_t stride_acc) const {
   AlignedArray<float> row(dim());
   for (size_t t = 0; t < kPageTokens; ++t) {
-    decode_row(page, t, row.data());
+    decode_row(page.bytes, t, row.data());
     for (size_t q = 0; q < static_cast<size_t>(num_queries); ++q) {
       const float weight = p[q * stride_p + t];
       float* sums = acc + q * stride_acc;

@@ -15,9 +15,9 @@ class RowCodec : public PlainQueryCodec {
   RowCodec(std::string name, const CodecBinding& binding);
 
   void decode(const std::byte* page, float* rows) const final;
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries,
               int64_t first_position, float* scores, size_t stride) const final;
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+  void accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const final;
   std::string kernel_name() const final { return name_ + "/rows"; }
   bool has_kernel() const final { return false; }

@@ -144,7 +144,7 @@ class TransformCodec final : public Codec {
     }
   }
 
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries,
               int64_t first_position, float* scores, size_t stride) const override {
     const auto count = static_cast<size_t>(num_queries);
     alignas(kAlignment) std::array<float, kStackQueries * kT> few;
@@ -152,8 +152,10 @@ class TransformCodec final : public Codec {
     float* part = count > kStackQueries ? many.data() : few.data();
     for (const Section& section : sections_) {
       const bool is_first = &section == sections_.data();
-      section.codec->scores(page + section.page_at, prepared, num_queries, first_position,
-                            is_first ? scores : part, is_first ? stride : kT);
+      const size_t at = std::min(section.page_at, page.next.size());
+      section.codec->scores({page.bytes + section.page_at, page.next.subspan(at)}, prepared,
+                            num_queries, first_position, is_first ? scores : part,
+                            is_first ? stride : kT);
       prepared += section.codec->query_bytes(num_queries);
       if (is_first) continue;
       for (size_t q = 0; q < count; ++q) {
@@ -162,7 +164,7 @@ class TransformCodec final : public Codec {
     }
   }
 
-  void accumulate(const std::byte*, const float*, size_t, int, float*, size_t) const override {}
+  void accumulate(const PageRead&, const float*, size_t, int, float*, size_t) const override {}
 
   std::string kernel_name() const override {
     const std::string inner = sections_.front().codec->kernel_name();

@@ -5,9 +5,10 @@
 // Every operation gives the same bits in every vocabulary; lanes are numbered 0 to 15.
 //
 // The dot product. A vector of codes is 16 lanes of four bytes (a *quad*); a row of integers comes
-// as "limbs", 8 bytes for every four integers, arranged as dot() likes. dot(acc, codes, limbs) adds
-// to every lane its four codes times those four integers, exactly and modulo 2^32. finish() gives
-// the sums for codes from which kCodeBias was subtracted.
+// as "limbs", 8 bytes for every four integers, arranged as load_limbs() likes. dot(acc, codes,
+// limbs) adds to every lane its four codes times those four integers, exactly and modulo 2^32;
+// start_acc(x) begins with x in every lane. finish() gives the sums for codes from which kCodeBias
+// was subtracted.
 //
 // The source that includes this defines KVANT_ISA, the namespace: whatever is compiled with an
 // instruction set's flags stays in a namespace of its own.
@@ -102,6 +103,16 @@ KVANT_INLINE int32_t reduce_add(I32 a) {
       _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
   const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
+}
+// Four sums or maxima.
+KVANT_INLINE void reduce_add4(F32 a, F32 b, F32 c, F32 d, float* out) {
+  out[0] = reduce_add(a), out[1] = reduce_add(b), out[2] = reduce_add(c), out[3] = reduce_add(d);
+}
+KVANT_INLINE void reduce_max4(F32 a, F32 b, F32 c, F32 d, float* out) {
+  out[0] = reduce_max(a), out[1] = reduce_max(b), out[2] = reduce_max(c), out[3] = reduce_max(d);
+}
+KVANT_INLINE void reduce_add4(I32 a, I32 b, I32 c, I32 d, int32_t* out) {
+  out[0] = reduce_add(a), out[1] = reduce_add(b), out[2] = reduce_add(c), out[3] = reduce_add(d);
 }
 // To the nearest integer, ties to even.
 KVANT_INLINE I32 round(F32 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
@@ -208,6 +219,8 @@ struct Acc {
 };
 inline constexpr int32_t kCodeBias = 0;
 inline constexpr bool kNeedsDotProducts = false;
+// Acc that the kernels' inner loops may hold at once.
+inline constexpr int kAccumulators = 4;
 template <int kShift, int kWidth>
 KVANT_INLINE __m256i word_field(__m256i a) {
   const __m256i shifted = kShift == 0 ? a : _mm256_srli_epi16(a, kShift);
@@ -220,7 +233,7 @@ KVANT_INLINE Codes split(U8 a) {
   return {{word_field<kShift, kWidth>(a.lo), word_field<kShift, kWidth>(a.hi)},
           {word_field<kShift + 8, kWidth>(a.lo), word_field<kShift + 8, kWidth>(a.hi)}};
 }
-KVANT_INLINE Acc zero_acc() { return {{_mm256_setzero_si256(), _mm256_setzero_si256()}}; }
+KVANT_INLINE Acc start_acc(int32_t x) { return {set1(x)}; }
 KVANT_INLINE __m256i broadcast_word(const std::byte* p) {
   return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(p)));
 }
@@ -231,9 +244,15 @@ KVANT_INLINE void add_pairs(I32& sum, U8 codes, __m256i pair) {
   sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(codes.hi, pair));
   asm("" : "+x"(sum.lo), "+x"(sum.hi));
 }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
-  add_pairs(acc.sum, codes.even, broadcast_word(limbs));
-  add_pairs(acc.sum, codes.odd, broadcast_word(limbs + 4));
+struct Limbs {
+  __m256i even, odd;
+};
+KVANT_INLINE Limbs load_limbs(const std::byte* p) {
+  return {broadcast_word(p), broadcast_word(p + 4)};
+}
+KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
+  add_pairs(acc.sum, codes.even, limbs.even);
+  add_pairs(acc.sum, codes.odd, limbs.odd);
   return acc;
 }
 KVANT_INLINE I32 finish(Acc acc) { return acc.sum; }

@@ -75,6 +75,40 @@ KVANT_INLINE int32_t reduce_add(I32 a) {
   const __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
   return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
+
+// Four sums or maxima at once, as reduce_add and reduce_max give them.
+template <typename Combine>
+KVANT_INLINE __m512 reduce4(__m512 a, __m512 b, __m512 c, __m512 d, Combine combine) {
+  const __m512 ab = combine(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  const __m512 cd = combine(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+  const __m512 four =
+      combine(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  const __m512 two = combine(four, _mm512_shuffle_ps(four, four, 0x4e));
+  return combine(two, _mm512_shuffle_ps(two, two, 0xb1));
+}
+// Lanes 0, 4, 8 and 12.
+KVANT_INLINE __m128i every_fourth(__m512 a) {
+  const __m512i lanes = _mm512_castps_si512(a);
+  const __m512i index = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  return _mm512_castsi512_si128(_mm512_permutexvar_epi32(index, lanes));
+}
+KVANT_INLINE void reduce_add4(F32 a, F32 b, F32 c, F32 d, float* out) {
+  const auto combine = [](__m512 x, __m512 y) KVANT_INLINE_LAMBDA { return _mm512_add_ps(x, y); };
+  _mm_storeu_ps(out, _mm_castsi128_ps(every_fourth(reduce4(a.v, b.v, c.v, d.v, combine))));
+}
+KVANT_INLINE void reduce_max4(F32 a, F32 b, F32 c, F32 d, float* out) {
+  const auto combine = [](__m512 x, __m512 y) KVANT_INLINE_LAMBDA { return _mm512_max_ps(x, y); };
+  _mm_storeu_ps(out, _mm_castsi128_ps(every_fourth(reduce4(a.v, b.v, c.v, d.v, combine))));
+}
+KVANT_INLINE void reduce_add4(I32 a, I32 b, I32 c, I32 d, int32_t* out) {
+  const auto combine = [](__m512 x, __m512 y) KVANT_INLINE_LAMBDA {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_castps_si512(y)));
+  };
+  const __m512 sums = reduce4(_mm512_castsi512_ps(a.v), _mm512_castsi512_ps(b.v),
+                              _mm512_castsi512_ps(c.v), _mm512_castsi512_ps(d.v), combine);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), every_fourth(sums));
+}
+
 KVANT_INLINE I32 round(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
 KVANT_INLINE F32 to_float(I32 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 KVANT_INLINE F32 power_of_two(I32 n) {
@@ -129,6 +163,8 @@ KVANT_INLINE U8 look_up(U8 table, U8 places) { return {_mm512_shuffle_epi8(table
 
 inline constexpr int32_t kCodeBias = 0;
 inline constexpr bool kNeedsDotProducts = false;
+// Acc that the kernels' inner loops may hold at once.
+inline constexpr int kAccumulators = 12;
 
 KVANT_INLINE __m512i broadcast_word(const std::byte* p) {
   int32_t word;
@@ -152,36 +188,41 @@ KVANT_INLINE Codes split(U8 a) {
     return field<kShift, kWidth>(a);
   }
 }
-KVANT_INLINE Acc zero_acc() { return {{_mm512_setzero_si512()}, {_mm512_setzero_si512()}}; }
+KVANT_INLINE Acc start_acc(int32_t x) { return {{_mm512_setzero_si512()}, set1(x)}; }
+struct Limbs {
+  __m512i high, low;
+};
+KVANT_INLINE Limbs load_limbs(const std::byte* p) {
+  return {broadcast_word(p), broadcast_word(p + 4)};
+}
+// sum += codes · the words. Spelled out, because from the intrinsics GCC 12 makes copies of the
+// sums and, with four queries, spills in the kernels' inner loop. (SIMDe's build has no such
+// instruction and takes the intrinsics.)
+KVANT_INLINE void add_dot(I32& sum, U8 codes, __m512i words) {
 #if defined(__AVX512VNNI__)
-// sum += codes · the broadcast word. Spelled out, because from the intrinsics GCC 12 makes a load,
-// two copies of the sum and, with four queries, spills in the kernels' inner loop: 16 µs for 64
-// pages of K become 12.6. (SIMDe's build has no such instruction and takes the intrinsics.)
-using AliasingWord [[gnu::may_alias]] = int32_t;
-KVANT_INLINE void add_dot(I32& sum, U8 codes, const std::byte* word) {
-  asm("vpdpbusd %2%{1to16%}, %1, %0"
-      : "+v"(sum.v)
-      : "v"(codes.v), "m"(*reinterpret_cast<const AliasingWord*>(word)));
-}
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum.v) : "v"(codes.v), "v"(words));
 #else
-KVANT_INLINE void add_dot(I32& sum, U8 codes, const std::byte* word) {
-  sum.v = _mm512_dpbusd_epi32(sum.v, codes.v, broadcast_word(word));
-}
+  sum.v = _mm512_dpbusd_epi32(sum.v, codes.v, words);
 #endif
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
-  add_dot(acc.high, codes, limbs);
-  add_dot(acc.low, codes, limbs + 4);
+}
+KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
+  add_dot(acc.high, codes, limbs.high);
+  add_dot(acc.low, codes, limbs.low);
   return acc;
 }
 KVANT_INLINE I32 finish(Acc acc) {
   return {_mm512_add_epi32(_mm512_slli_epi32(acc.high.v, 8), acc.low.v)};
 }
+// Bytes 1 and 0 of a + 128 are the high limb and, but for its upper bit, the low one.
 KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
-  const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8);
-  const __m128i h = _mm512_cvtepi32_epi8(high);
-  const __m128i l = _mm512_cvtepi32_epi8(a.v);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(limbs), _mm_unpacklo_epi32(h, l));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(limbs + 16), _mm_unpackhi_epi32(h, l));
+  const __m512i both = _mm512_add_epi32(a.v, _mm512_set1_epi32(128));
+  const __m512i order = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(1, 5, 9, 13, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1));
+  const __m512i quads = _mm512_shuffle_epi8(both, order);
+  const __m512i packed = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6), quads);
+  const __m256i flip = _mm256_set1_epi64x(static_cast<int64_t>(0x8080808000000000u));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(limbs),
+                      _mm256_xor_si256(_mm512_castsi512_si256(packed), flip));
 }
 
 #else
@@ -203,10 +244,16 @@ template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
   return {{word_field<kShift, kWidth>(a.v)}, {word_field<kShift + 8, kWidth>(a.v)}};
 }
-KVANT_INLINE Acc zero_acc() { return {{_mm512_setzero_si512()}, {_mm512_setzero_si512()}}; }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
-  const __m512i even = _mm512_madd_epi16(codes.even.v, broadcast_word(limbs));
-  const __m512i odd = _mm512_madd_epi16(codes.odd.v, broadcast_word(limbs + 4));
+KVANT_INLINE Acc start_acc(int32_t x) { return {{_mm512_setzero_si512()}, set1(x)}; }
+struct Limbs {
+  __m512i even, odd;
+};
+KVANT_INLINE Limbs load_limbs(const std::byte* p) {
+  return {broadcast_word(p), broadcast_word(p + 4)};
+}
+KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
+  const __m512i even = _mm512_madd_epi16(codes.even.v, limbs.even);
+  const __m512i odd = _mm512_madd_epi16(codes.odd.v, limbs.odd);
   return {{_mm512_add_epi32(acc.even.v, even)}, {_mm512_add_epi32(acc.odd.v, odd)}};
 }
 KVANT_INLINE I32 finish(Acc acc) { return add(acc.even, acc.odd); }

@@ -95,6 +95,16 @@ KVANT_INLINE I32 sub(I32 a, I32 b) {
 KVANT_INLINE int32_t reduce_add(I32 a) {
   return vaddvq_s32(vaddq_s32(vaddq_s32(a.v[0], a.v[1]), vaddq_s32(a.v[2], a.v[3])));
 }
+// Four sums or maxima.
+KVANT_INLINE void reduce_add4(F32 a, F32 b, F32 c, F32 d, float* out) {
+  out[0] = reduce_add(a), out[1] = reduce_add(b), out[2] = reduce_add(c), out[3] = reduce_add(d);
+}
+KVANT_INLINE void reduce_max4(F32 a, F32 b, F32 c, F32 d, float* out) {
+  out[0] = reduce_max(a), out[1] = reduce_max(b), out[2] = reduce_max(c), out[3] = reduce_max(d);
+}
+KVANT_INLINE void reduce_add4(I32 a, I32 b, I32 c, I32 d, int32_t* out) {
+  out[0] = reduce_add(a), out[1] = reduce_add(b), out[2] = reduce_add(c), out[3] = reduce_add(d);
+}
 KVANT_INLINE I32 round(F32 a) {
   return each<I32>([](auto x) { return vcvtnq_s32_f32(x); }, a);
 }
@@ -197,6 +207,7 @@ KVANT_INLINE U8 look_up(U8 table, U8 places) {
 // high limbs come before four low ones.
 inline constexpr int32_t kCodeBias = 128;
 inline constexpr bool kNeedsDotProducts = true;
+inline constexpr int kAccumulators = 4;
 struct Codes {
   int8x16_t v[4];
 };
@@ -208,9 +219,12 @@ KVANT_INLINE Codes split(U8 a) {
   const U8 u = field<kShift, kWidth>(a);
   return each<Codes>([](auto x) { return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(0x80))); }, u);
 }
-KVANT_INLINE Acc zero_acc() { return {set1(int32_t{0}), set1(int32_t{0})}; }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
-  const int8x8_t both = vld1_s8(reinterpret_cast<const int8_t*>(limbs));
+KVANT_INLINE Acc start_acc(int32_t x) { return {set1(int32_t{0}), set1(x)}; }
+using Limbs = int8x8_t;
+KVANT_INLINE Limbs load_limbs(const std::byte* p) {
+  return vld1_s8(reinterpret_cast<const int8_t*>(p));
+}
+KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs both) {
   for (int i = 0; i < 4; ++i) {
     acc.high.v[i] = vdotq_lane_s32(acc.high.v[i], codes.v[i], both, 0);
     acc.low.v[i] = vdotq_lane_s32(acc.low.v[i], codes.v[i], both, 1);
@@ -241,6 +255,7 @@ KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
 // products of a pair summed in neighbouring lanes until finish() adds them.
 inline constexpr int32_t kCodeBias = 0;
 inline constexpr bool kNeedsDotProducts = false;
+inline constexpr int kAccumulators = 4;
 struct Codes {
   int16x8_t even[4], odd[4];
 };
@@ -258,17 +273,24 @@ KVANT_INLINE Codes split(U8 a) {
   }
   return codes;
 }
-KVANT_INLINE Acc zero_acc() {
+KVANT_INLINE Acc start_acc(int32_t x) {
+  // Of each pair of lanes that finish() adds, the first.
+  const int32x4_t first = vreinterpretq_s32_u64(vdupq_n_u64(static_cast<uint32_t>(x)));
   Acc acc;
-  for (int i = 0; i < 4; ++i) acc.low[i] = acc.high[i] = vdupq_n_s32(0);
+  for (int i = 0; i < 4; ++i) acc.low[i] = acc.high[i] = first;
   return acc;
 }
 KVANT_INLINE int16x8_t broadcast_pair(const std::byte* p) {
   return vreinterpretq_s16_s32(vld1q_dup_s32(reinterpret_cast<const int32_t*>(p)));
 }
-KVANT_INLINE Acc dot(Acc acc, Codes codes, const std::byte* limbs) {
-  const int16x8_t even = broadcast_pair(limbs);
-  const int16x8_t odd = broadcast_pair(limbs + 4);
+struct Limbs {
+  int16x8_t even, odd;
+};
+KVANT_INLINE Limbs load_limbs(const std::byte* p) {
+  return {broadcast_pair(p), broadcast_pair(p + 4)};
+}
+KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
+  const auto [even, odd] = limbs;
   for (int i = 0; i < 4; ++i) {
     acc.low[i] = vmlal_s16(acc.low[i], vget_low_s16(codes.even[i]), vget_low_s16(even));
     acc.high[i] = vmlal_high_s16(acc.high[i], codes.even[i], even);

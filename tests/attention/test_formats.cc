@@ -41,10 +41,10 @@ class RowsCodec : public Codec {
   void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
     std::memcpy(prepared, queries, static_cast<size_t>(num_queries) * dim_ * sizeof(float));
   }
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries,
               int64_t first_position, float* scores, size_t stride) const override {
     std::vector<float> rows(kT * dim_);
-    read_rows(page, first_position, rows.data());
+    read_rows(page.bytes, first_position, rows.data());
     const auto* q = reinterpret_cast<const float*>(prepared);
     for (size_t i = 0; i < static_cast<size_t>(num_queries); ++i) {
       for (size_t t = 0; t < kT; ++t) {
@@ -54,10 +54,10 @@ class RowsCodec : public Codec {
       }
     }
   }
-  void accumulate(const std::byte* page, const float* p, size_t stride_p, int num_queries,
+  void accumulate(const PageRead& page, const float* p, size_t stride_p, int num_queries,
                   float* acc, size_t stride_acc) const override {
     std::vector<float> rows(kT * dim_);
-    read_stored(page, rows.data());
+    read_stored(page.bytes, rows.data());
     for (size_t i = 0; i < static_cast<size_t>(num_queries); ++i) {
       for (size_t t = 0; t < kT; ++t) {
         for (size_t c = 0; c < dim_; ++c)
@@ -231,14 +231,14 @@ class TableCodec final : public RowsCodec {
         table[i * kLevels + level] = queries[i] * value_of(level);
     }
   }
-  void scores(const std::byte* page, const std::byte* prepared, int num_queries, int64_t,
+  void scores(const PageRead& page, const std::byte* prepared, int num_queries, int64_t,
               float* scores, size_t stride) const override {
     const auto* table = reinterpret_cast<const float*>(prepared);
     for (size_t i = 0; i < static_cast<size_t>(num_queries); ++i) {
       for (size_t t = 0; t < kT; ++t) {
         float score = 0;
         for (size_t c = 0; c < dim_; ++c) {
-          score += table[(i * dim_ + c) * kLevels + static_cast<size_t>(page[t * dim_ + c])];
+          score += table[(i * dim_ + c) * kLevels + static_cast<size_t>(page.bytes[t * dim_ + c])];
         }
         scores[i * stride + t] = score;
       }

@@ -26,22 +26,32 @@ void token_scales(const FloatPage& page, float* out) {
 
 // The kernels go down a page in columns of 16 elements, a strip of rows at a time, and keep their
 // sums in the output between strips: so the page is read nearly in order. Each step asks for its
-// share of the next strip, as the hardware doesn't follow strides; what it asks for behind the
-// page's end is harmless, and often the next page.
+// share of what comes next, as the hardware doesn't follow strides: the same place of the next page
+// or, where that isn't known, the next strip.
 // A strip of dims is also a block of those that share an E8M0 scale.
 constexpr int kKeyStrip =
     kMxBlock;  // dims: 4 KiB of bf16, 512 products for each load and store of sums
 constexpr int kValueStrip = 16;  // tokens
 
-KVANT_INLINE void ask_for(const std::byte* strip, size_t strip_bytes, size_t offset) {
-  __builtin_prefetch(
-      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(strip) + strip_bytes + offset));
+// From a page to what will be read after it; 0: not known.
+KVANT_INLINE ptrdiff_t distance_ahead(const FloatPage& page) {
+  const auto here = reinterpret_cast<intptr_t>(page.data);
+  return page.next == nullptr ? 0 : reinterpret_cast<intptr_t>(page.next) - here;
+}
+
+// At the step `at` bytes into a strip: asks for that place of the next strip, and of the next page.
+// Several steps share a cache line; each line is asked for once.
+template <size_t kStepBytes>
+KVANT_INLINE void ask_ahead(const std::byte* strip, size_t strip_bytes, ptrdiff_t next_page,
+                            size_t at) {
+  if (at % 64 == 0) ask_for(strip, static_cast<ptrdiff_t>(strip_bytes + at));
+  if (at % 64 == kStepBytes % 64) ask_for_later(strip, next_page + static_cast<ptrdiff_t>(at));
 }
 
 template <FloatType kType, int kQueries>
-KVANT_INLINE void score_strip(const std::byte* strip, size_t num_dims, int num_tokens,
-                              const float* q, size_t stride_q, bool is_first, float* scores,
-                              size_t stride) {
+KVANT_INLINE void score_strip(const std::byte* strip, ptrdiff_t distance, size_t num_dims,
+                              int num_tokens, const float* q, size_t stride_q, bool is_first,
+                              float* scores, size_t stride) {
   constexpr size_t kRowBytes = kBytesOf<kType> * kTokens;
   constexpr size_t kColumnBytes = kBytesOf<kType> * kLanes;
   for (int t = 0; t < num_tokens; t += kLanes) {
@@ -51,7 +61,7 @@ KVANT_INLINE void score_strip(const std::byte* strip, size_t num_dims, int num_t
     const std::byte* k = strip + kBytesOf<kType> * static_cast<size_t>(t);
     size_t ahead = static_cast<size_t>(t) / kLanes * kKeyStrip * kColumnBytes;
     for (size_t d = 0; d < num_dims; ++d, k += kRowBytes, ahead += kColumnBytes) {
-      ask_for(strip, kKeyStrip * kRowBytes, ahead);
+      ask_ahead<kColumnBytes>(strip, kKeyStrip * kRowBytes, distance, ahead);
       const F32 x = load_as<kType>(k);
       for (size_t i = 0; i < kQueries; ++i) sum[i] = fma(set1(q[i * stride_q + d]), x, sum[i]);
     }
@@ -61,13 +71,13 @@ KVANT_INLINE void score_strip(const std::byte* strip, size_t num_dims, int num_t
 
 // The products of one block of dims, times its scales, added to the scores.
 template <FloatType kType, int kQueries>
-KVANT_INLINE void score_block(const std::byte* strip, const FloatPage& page, size_t first,
-                              const float* q, float* scores, size_t stride) {
+KVANT_INLINE void score_block(const std::byte* strip, ptrdiff_t distance, const FloatPage& page,
+                              size_t first, const float* q, float* scores, size_t stride) {
   alignas(64) float part[kQueries][kTokens];
   alignas(64) float scale[kTokens];
   widen_e8m0(page.block_scale + first / kMxBlock * kTokens, kTokens, scale);
-  score_strip<kType, kQueries>(strip, kMxBlock, page.num_tokens, q, static_cast<size_t>(page.dim),
-                               true, part[0], kTokens);
+  score_strip<kType, kQueries>(strip, distance, kMxBlock, page.num_tokens, q,
+                               static_cast<size_t>(page.dim), true, part[0], kTokens);
   for (size_t i = 0; i < kQueries; ++i) {
     for (int t = 0; t < page.num_tokens; t += kLanes) {
       const F32 before = first == 0 ? zero() : load(scores + i * stride + t);
@@ -86,15 +96,16 @@ void float_key_scores_as(const FloatPage& page, const float* queries, int num_qu
     const float* q = queries + static_cast<size_t>(first) * dim;
     float* out = scores + static_cast<size_t>(first) * stride;
     const std::byte* strip = page.data;
+    const ptrdiff_t distance = distance_ahead(page);
     for (size_t d = 0; d < dim; d += kKeyStrip, strip += kBytesOf<kType> * kTokens * kKeyStrip) {
       if (page.block_scale != nullptr) {
-        score_block<kType, block.kQueries>(strip, page, d, q + d, out, stride);
+        score_block<kType, block.kCount>(strip, distance, page, d, q + d, out, stride);
       } else {
-        score_strip<kType, block.kQueries>(strip, dim - d < kKeyStrip ? dim - d : kKeyStrip,
-                                           page.num_tokens, q + d, dim, d == 0, out, stride);
+        score_strip<kType, block.kCount>(strip, distance, dim - d < kKeyStrip ? dim - d : kKeyStrip,
+                                         page.num_tokens, q + d, dim, d == 0, out, stride);
       }
     }
-    for (size_t i = 0; i < block.kQueries; ++i) {
+    for (size_t i = 0; i < block.kCount; ++i) {
       for (int t = 0; t < kTokens; t += kLanes) {
         const F32 score =
             t < page.num_tokens ? mul(load(out + i * stride + t), load(scale + t)) : zero();
@@ -119,8 +130,8 @@ KVANT_INLINE void float_weights(const FloatPage& page, const float* scale, const
 // `count` channels of tokens [0, num_tokens) of a strip of at most kValueStrip rows, `row_bytes`
 // apart; weights are kTokens apart.
 template <FloatType kType, int kQueries>
-KVANT_INLINE void accumulate_strip(const std::byte* strip, size_t row_bytes, int count,
-                                   int num_tokens, const float* weights, float* acc,
+KVANT_INLINE void accumulate_strip(const std::byte* strip, ptrdiff_t distance, size_t row_bytes,
+                                   int count, int num_tokens, const float* weights, float* acc,
                                    size_t stride_acc) {
   size_t ahead = 0;
   for (int c = 0; c < count; c += kLanes, acc += kLanes) {
@@ -128,7 +139,7 @@ KVANT_INLINE void accumulate_strip(const std::byte* strip, size_t row_bytes, int
     for (size_t i = 0; i < kQueries; ++i) sum[i] = load(acc + i * stride_acc);
     const std::byte* v = strip + kBytesOf<kType> * static_cast<size_t>(c);
     for (int t = 0; t < num_tokens; ++t, v += row_bytes, ahead += kBytesOf<kType> * kLanes) {
-      ask_for(strip, kValueStrip * row_bytes, ahead);
+      ask_ahead<kBytesOf<kType> * kLanes>(strip, kValueStrip * row_bytes, distance, ahead);
       const F32 x = load_as<kType>(v);
       for (int i = 0; i < kQueries; ++i) sum[i] = fma(set1(weights[i * kTokens + t]), x, sum[i]);
     }
@@ -145,9 +156,10 @@ KVANT_INLINE void accumulate_channels(const FloatPage& page, int first, int coun
   float_weights(page, scale, p, stride_p, weights);
   const size_t row_bytes = kBytesOf<kType> * static_cast<size_t>(page.dim);
   const std::byte* strip = page.data + kBytesOf<kType> * static_cast<size_t>(first);
+  const ptrdiff_t distance = distance_ahead(page);
   for (int t = 0; t < page.num_tokens; t += kValueStrip, strip += row_bytes * kValueStrip) {
     const int rest = page.num_tokens - t;
-    accumulate_strip<kType, kQueries>(strip, row_bytes, count,
+    accumulate_strip<kType, kQueries>(strip, distance, row_bytes, count,
                                       rest < kValueStrip ? rest : kValueStrip, weights[0] + t,
                                       acc + first, stride_acc);
   }
@@ -165,8 +177,8 @@ void float_value_accumulate_as(const FloatPage& page, const float* p, size_t str
     for (int c = 0; c < page.dim; c += width) {
       if (page.block_scale != nullptr)
         widen_e8m0(page.block_scale + c / kMxBlock * kTokens, kTokens, scale);
-      accumulate_channels<kType, block.kQueries>(page, c, width, scale, weights, stride_p, out,
-                                                 stride_acc);
+      accumulate_channels<kType, block.kCount>(page, c, width, scale, weights, stride_p, out,
+                                               stride_acc);
     }
   });
 }
@@ -179,7 +191,7 @@ void float_value_from_key_as(const FloatPage& page, int first_channel, int count
   const std::byte* rows =
       page.data + kBytesOf<kType> * kTokens * static_cast<size_t>(first_channel);
   for_query_blocks(num_queries, [&](auto block, int first) KVANT_INLINE_LAMBDA {
-    constexpr size_t kQueries = block.kQueries;
+    constexpr size_t kQueries = block.kCount;
     alignas(64) float weights[kQueries][kTokens];
     float_weights(page, scale, p + static_cast<size_t>(first) * stride_p, stride_p, weights);
     float* out = acc + static_cast<size_t>(first) * stride_acc;

@@ -5,28 +5,44 @@ namespace {
 KVANT_INLINE F32 exp_of(F32 x) {
   // Where x is a NaN the maximum is x, so that the result is a NaN too.
   const F32 clamped = max(set1(kExpLowest), x);
-  const F32 n = to_float(round(mul(clamped, set1(kLog2E))));
+  const I32 exponent = round(mul(clamped, set1(kLog2E)));
+  const F32 n = to_float(exponent);
   const F32 r = fma(n, set1(-kLn2Low), fma(n, set1(-kLn2High), clamped));
   F32 series = set1(kExpSeries[0]);
   for (int i = 1; i < 8; ++i) series = fma(series, r, set1(kExpSeries[i]));
-  return zero_below(x, kExpLowest, mul(series, power_of_two(round(n))));
+  return zero_below(x, kExpLowest, mul(series, power_of_two(exponent)));
 }
 
-float exp_and_sum(float* scores, float max_score) {
-  const bool all_masked = max_score == -kInfinity;
-  F32 lanes = zero();
-  for (int t = 0; t < kTokens; t += kLanes) {
-    const F32 e = all_masked ? zero() : exp_of(sub(load(scores + t), set1(max_score)));
-    store(scores + t, e);
-    lanes = add(lanes, e);
-  }
-  return reduce_add(lanes);
+void exp_and_sum(float* scores, int num_rows, const float* max_scores, float* sums) {
+  for_query_blocks(num_rows, [&](auto block, int first) KVANT_INLINE_LAMBDA {
+    float* rows = scores + static_cast<size_t>(first) * kTokens;
+    F32 shift[block.kCount], lanes[block.kCount];
+    for (size_t i = 0; i < block.kCount; ++i) {
+      const float max_score = max_scores[static_cast<size_t>(first) + i];
+      shift[i] = set1(max_score == -kInfinity ? 0.0f : max_score);
+      lanes[i] = zero();
+    }
+    for (int t = 0; t < kTokens; t += kLanes) {
+      for (size_t i = 0; i < block.kCount; ++i) {
+        const F32 e = exp_of(sub(load(rows + i * kTokens + t), shift[i]));
+        store(rows + i * kTokens + t, e);
+        lanes[i] = add(lanes[i], e);
+      }
+    }
+    sum_each(lanes, sums + first);
+  });
 }
 
-float row_max(const float* scores) {
-  F32 largest = load(scores);
-  for (int t = kLanes; t < kTokens; t += kLanes) largest = max(largest, load(scores + t));
-  return reduce_max(largest);
+void row_max(const float* scores, int num_rows, float* max_scores) {
+  for_query_blocks(num_rows, [&](auto block, int first) KVANT_INLINE_LAMBDA {
+    F32 largest[block.kCount];
+    for (size_t i = 0; i < block.kCount; ++i) {
+      const float* row = scores + (static_cast<size_t>(first) + i) * kTokens;
+      largest[i] = load(row);
+      for (int t = kLanes; t < kTokens; t += kLanes) largest[i] = max(largest[i], load(row + t));
+    }
+    largest_of_each(largest, max_scores + first);
+  });
 }
 
 void scale_row(float* acc, float factor, int n) {

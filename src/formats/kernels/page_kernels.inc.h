@@ -22,9 +22,18 @@ constexpr int kLanes = 16;
 constexpr int kMaxGroups = kMaxIntDim / kLanes;
 constexpr float kInfinity = __builtin_inff();
 
-template <int kCount>
+// Asks for the cache line `distance` bytes from p, which may be anywhere: into the first-level
+// cache, or the second for what is read later.
+KVANT_INLINE void ask_for(const void* p, ptrdiff_t distance) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<intptr_t>(p) + distance), 0, 3);
+}
+KVANT_INLINE void ask_for_later(const void* p, ptrdiff_t distance) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<intptr_t>(p) + distance), 0, 2);
+}
+
+template <int kSize>
 struct Block {
-  static constexpr int kQueries = kCount;
+  static constexpr int kCount = kSize;
 };
 
 // run(Block<4>{}, first) for as many whole blocks as there are, then one smaller block.
@@ -36,6 +45,59 @@ KVANT_INLINE void for_query_blocks(int num_queries, Run run) {
   if (rest == 3) run(Block<3>{}, first);
   if (rest == 2) run(Block<2>{}, first);
   if (rest == 1) run(Block<1>{}, first);
+}
+
+// run(Block<n>{}, tile) over the tiles [first, end), for as many at once as have room for their
+// sums of kQueries queries.
+template <int kQueries, typename Run>
+KVANT_INLINE void for_tile_blocks(int first, int end, Run run) {
+  int tile = first;
+  if constexpr (kAccumulators >= 4 * kQueries) {
+    for (; tile + 4 <= end; tile += 4) run(Block<4>{}, tile);
+  }
+  if constexpr (kAccumulators >= 2 * kQueries) {
+    for (; tile + 2 <= end; tile += 2) run(Block<2>{}, tile);
+  }
+  for (; tile < end; ++tile) run(Block<1>{}, tile);
+}
+
+template <int kRows>
+KVANT_INLINE void sum_each(const F32 (&rows)[kRows], float* out) {
+  if constexpr (kRows == 4) {
+    reduce_add4(rows[0], rows[1], rows[2], rows[3], out);
+  } else if constexpr (kRows == 3) {
+    float all[4];
+    reduce_add4(rows[0], rows[1], rows[2], rows[2], all);
+    for (int i = 0; i < kRows; ++i) out[i] = all[i];
+  } else {
+    for (int i = 0; i < kRows; ++i) out[i] = reduce_add(rows[i]);
+  }
+}
+
+template <int kRows>
+KVANT_INLINE void largest_of_each(const F32 (&rows)[kRows], float* out) {
+  if constexpr (kRows == 4) {
+    reduce_max4(rows[0], rows[1], rows[2], rows[3], out);
+  } else if constexpr (kRows == 3) {
+    float all[4];
+    reduce_max4(rows[0], rows[1], rows[2], rows[2], all);
+    for (int i = 0; i < kRows; ++i) out[i] = all[i];
+  } else {
+    for (int i = 0; i < kRows; ++i) out[i] = reduce_max(rows[i]);
+  }
+}
+
+template <int kRows>
+KVANT_INLINE void sum_each(const I32 (&rows)[kRows], int32_t* out) {
+  if constexpr (kRows == 4) {
+    reduce_add4(rows[0], rows[1], rows[2], rows[3], out);
+  } else if constexpr (kRows == 3) {
+    int32_t all[4];
+    reduce_add4(rows[0], rows[1], rows[2], rows[2], all);
+    for (int i = 0; i < kRows; ++i) out[i] = all[i];
+  } else {
+    for (int i = 0; i < kRows; ++i) out[i] = reduce_add(rows[i]);
+  }
 }
 
 // n halves (a multiple of 16) as floats; zeros where there are none, and n copies where `one` value
@@ -68,6 +130,8 @@ void widen_e8m0(const uint8_t* exponents, int n, float* out) {
 
 #include "formats/kernels/float_pages.inc.h"
 #include "formats/kernels/float_rows.inc.h"
+#include "formats/kernels/int_codes.inc.h"
+#include "formats/kernels/int_limbs.inc.h"
 #include "formats/kernels/int_pages.inc.h"
 
 namespace kvant::KVANT_ISA {

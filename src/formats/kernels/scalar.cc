@@ -312,13 +312,18 @@ float exp_of(float x) {
   return series * std::bit_cast<float>((n + 127) << 23);
 }
 
-float exp_and_sum(float* scores, float max) {
-  const bool all_masked = max == -std::numeric_limits<float>::infinity();
-  for (int t = 0; t < kTokens; ++t) scores[t] = all_masked ? 0.0f : exp_of(scores[t] - max);
-  return sum_of(scores, kTokens);
+void exp_and_sum(float* scores, int num_rows, const float* max, float* sum) {
+  for (int i = 0; i < num_rows; ++i, scores += kTokens) {
+    const bool all_masked = max[i] == -std::numeric_limits<float>::infinity();
+    for (int t = 0; t < kTokens; ++t) scores[t] = exp_of(scores[t] - (all_masked ? 0 : max[i]));
+    sum[i] = sum_of(scores, kTokens);
+  }
 }
 
-float row_max(const float* scores) { return *std::max_element(scores, scores + kTokens); }
+void row_max(const float* scores, int num_rows, float* max) {
+  for (int i = 0; i < num_rows; ++i, scores += kTokens)
+    max[i] = *std::max_element(scores, scores + kTokens);
+}
 
 void scale_row(float* acc, float factor, int n) {
   for (int i = 0; i < n; ++i) acc[i] *= factor;

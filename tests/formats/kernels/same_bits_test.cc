@@ -2,6 +2,8 @@
 // queries in a call.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "kernel_cases.h"
 #include "kernel_tables.h"
 
@@ -39,6 +41,10 @@ bool skip_dim(const PageKernels& table, int dim) {
     }
   }
   return ::testing::AssertionSuccess();
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 class SameBits : public ::testing::TestWithParam<const PageKernels*> {
@@ -101,6 +107,22 @@ TEST_P(SameBits, IntValueAccumulate) {
       table().int_value_accumulate(owned.page, p.data(), kStrideP, n, got.data(), stride);
       ASSERT_TRUE(same_rows(got, want, static_cast<size_t>(n), width, stride))
           << c << ", " << n << " queries, seed " << kSeed;
+    }
+  }
+}
+
+// What is said to come next is only asked for, wherever it lies.
+TEST_P(SameBits, NextIsAHint) {
+  for (const int bits : {3, 8}) {
+    Rng random(kSeed);
+    const IntCase c = {Side::kKey, bits, 128, 1, ScaleLayout::kChannel, true};
+    const OwnedIntPage owned = make_int_page(c, random);
+    const auto queries = make_queries(kMostQueries, 128, random);
+    const auto want = key_scores(table(), owned.page, queries, 5, kTokens);
+    IntPage page = owned.page;
+    for (const uintptr_t next : {uintptr_t{1} << 46, uintptr_t{64}}) {
+      page.next = reinterpret_cast<const uint8_t*>(next);
+      EXPECT_TRUE(same_bits(key_scores(table(), page, queries, 5, kTokens), want)) << bits;
     }
   }
 }
@@ -240,39 +262,56 @@ TEST_P(SameBits, EveryNarrowFloat) {
   }
 }
 
+// Rows in blocks of every size that the kernels take together.
+constexpr int kMostRows = 9;
+
 TEST_P(SameBits, ExpAndSum) {
   Rng random(kSeed);
-  for (int row = 0; row < 2000; ++row) {
-    std::vector<float> want(kTokens);
-    for (float& s : want) s = 3.0f - 90.0f * uniform(random) * uniform(random);
+  for (int run = 0; run < 400; ++run) {
+    const int rows = 1 + run % kMostRows;
+    std::vector<float> want(static_cast<size_t>(rows) * kTokens), top(static_cast<size_t>(rows));
+    for (float& m : top) m = random.normal();
+    for (size_t i = 0; i < want.size(); ++i)
+      want[i] = top[i / kTokens] - 90.0f * uniform(random) * uniform(random);
     want[7] = -std::numeric_limits<float>::infinity();
     auto got = want;
-    const float want_sum = scalar_table().exp_and_sum(want.data(), 3.0f);
-    const float got_sum = table().exp_and_sum(got.data(), 3.0f);
-    ASSERT_EQ(std::bit_cast<uint32_t>(got_sum), std::bit_cast<uint32_t>(want_sum));
-    for (size_t t = 0; t < kTokens; ++t) {
-      ASSERT_EQ(std::bit_cast<uint32_t>(got[t]), std::bit_cast<uint32_t>(want[t])) << "token " << t;
-    }
+    std::vector<float> want_sum(top.size()), got_sum(top.size());
+    scalar_table().exp_and_sum(want.data(), rows, top.data(), want_sum.data());
+    table().exp_and_sum(got.data(), rows, top.data(), got_sum.data());
+    ASSERT_TRUE(same_bits(got_sum, want_sum)) << rows << " rows";
+    ASSERT_TRUE(same_bits(got, want)) << rows << " rows";
   }
 }
 
 TEST_P(SameBits, MaskedAndBrokenRows) {
   const float inf = std::numeric_limits<float>::infinity();
-  std::vector<float> masked(kTokens, -inf);
-  EXPECT_EQ(table().row_max(masked.data()), -inf);
-  EXPECT_EQ(table().exp_and_sum(masked.data(), -inf), 0.0f);
-  EXPECT_EQ(masked, std::vector<float>(kTokens, 0.0f));
-  std::vector<float> broken(kTokens, 0.0f);
-  broken[5] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_TRUE(std::isnan(table().exp_and_sum(broken.data(), 0.0f)));
+  for (int rows = 1; rows <= kMostRows; ++rows) {
+    std::vector<float> masked(static_cast<size_t>(rows) * kTokens, -inf);
+    std::vector<float> top(static_cast<size_t>(rows)), sum(top.size());
+    table().row_max(masked.data(), rows, top.data());
+    EXPECT_EQ(top, std::vector<float>(top.size(), -inf));
+    table().exp_and_sum(masked.data(), rows, top.data(), sum.data());
+    EXPECT_EQ(sum, std::vector<float>(sum.size(), 0.0f));
+    EXPECT_EQ(masked, std::vector<float>(masked.size(), 0.0f));
+    std::vector<float> broken(masked.size(), 0.0f);
+    broken[5] = std::numeric_limits<float>::quiet_NaN();
+    top.assign(top.size(), 0.0f);
+    table().exp_and_sum(broken.data(), rows, top.data(), sum.data());
+    EXPECT_TRUE(std::isnan(sum[0]));
+    for (size_t i = 1; i < sum.size(); ++i) EXPECT_EQ(sum[i], 64.0f);
+  }
 }
 
 TEST_P(SameBits, RowMaxAndScaleRow) {
   Rng random(kSeed);
-  for (int row = 0; row < 500; ++row) {
-    std::vector<float> scores(kTokens);
+  for (int run = 0; run < 200; ++run) {
+    const int rows = 1 + run % kMostRows;
+    std::vector<float> scores(static_cast<size_t>(rows) * kTokens);
     for (float& s : scores) s = random.normal();
-    EXPECT_EQ(table().row_max(scores.data()), scalar_table().row_max(scores.data()));
+    std::vector<float> want(static_cast<size_t>(rows)), got(want.size());
+    scalar_table().row_max(scores.data(), rows, want.data());
+    table().row_max(scores.data(), rows, got.data());
+    EXPECT_EQ(got, want);
   }
   for (int n : {1, 15, 16, 80, 100}) {
     auto want = make_queries(1, 128, random);
