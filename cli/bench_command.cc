@@ -16,7 +16,8 @@ namespace {
 Result<std::vector<FormatPair>> bench_pairs(const Settings& settings) {
   std::vector<FormatPair> pairs;
   for (const std::string& name : split_items(settings.kv)) {
-    KVANT_ASSIGN(FormatPair pair, parse_format_pair(name, ModelTraits{}));
+    KVANT_ASSIGN(FormatPair pair,
+                 parse_format_pair(name, {.value_dim = static_cast<int>(settings.dim)}));
     KVANT_ASSIGN(const FormatInfo* key, find_format(pair.key));
     KVANT_ASSIGN(const FormatInfo* value, find_format(pair.value));
     KVANT_TRY(sealed_bits(*key, Side::kKey, static_cast<int>(settings.dim)).status());

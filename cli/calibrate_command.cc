@@ -258,10 +258,11 @@ class Calibration {
   }
 
   Status check_enough(const Statistics& statistics) {
-    const auto read = static_cast<int64_t>(text_->size()) - state_.too_short;
+    const auto read = static_cast<int64_t>(text_->size()) - state_.too_short - state_.skipped;
     if (statistics.keys != nullptr && read == 0) {
       return invalid_argument(fmt::format(
-          "{}: no document has {} tokens, the least with a query behind a page after the first",
+          "{}: no document that the model can read has {} tokens, the least with a query behind a "
+          "page after the first",
           text_name(), kLeastKeyTokens));
     }
     if (statistics.keys != nullptr && state_.too_short > 0) {
@@ -344,6 +345,10 @@ Status Calibration::report() const {
   std::vector<std::string> notes = notes_;
   const int64_t skipped = text_ ? text_->documents().skipped : 0;
   if (skipped > 0) notes.push_back(fmt::format("{} skipped", counted(skipped, "bad line")));
+  if (state_.skipped > 0) {
+    notes.push_back(fmt::format("{} skipped that the model's tokenizer or chat template can't read",
+                                counted(state_.skipped, "document")));
+  }
   const auto sampled = static_cast<int64_t>(text_ ? text_->size() : 0);
   const int64_t seen = text_ && s_.source == "dataset" ? text_->documents().seen : sampled;
   if (!takes_output(s_.json)) {
@@ -373,6 +378,7 @@ Status Calibration::report() const {
                               {"documents", sampled},
                               {"documents_seen", seen},
                               {"skipped_lines", skipped},
+                              {"skipped_documents", state_.skipped},
                               {"too_short", state_.too_short},
                               {"tokens", state_.tokens},
                               {"seconds", seconds_.count()},

@@ -32,7 +32,13 @@ class Pace {
 
 Status read_one(const Invocation& in, const OpenModel& open, const ReadRequest& request,
                 size_t index, CalibrationState& state) {
-  KVANT_ASSIGN(const std::vector<int32_t> tokens, request.text.tokens(index, *open.model));
+  const Result<std::vector<int32_t>> read = request.text.tokens(index, *open.model);
+  if (!read.ok()) {
+    if (!in.settings.skip_bad) return read.status();
+    ++state.skipped;
+    return {};
+  }
+  const std::vector<int32_t>& tokens = *read;
   std::vector<RowObserver*> observers;
   const bool is_short = tokens.size() < kLeastKeyTokens;
   if (request.statistics.ranges != nullptr && !tokens.empty())

@@ -15,7 +15,7 @@
 namespace kvant::cli {
 namespace {
 
-constexpr int kShownDim = 128;  // the head size at which bits and kernels are shown
+constexpr int kShownDim = 128;  // the head size at which bits and kernels are shown, and a wide one
 
 std::string granularity_text(const FormatInfo& f) {
   if (f.granularity == Granularity::kGroup) return fmt::format("{} channels", f.group);
@@ -179,10 +179,12 @@ Result<Json> all_json(const std::string& word) {
   for (const Preset& preset : all_presets()) {
     if (preset.name.find(word) == preset.name.npos) continue;
     KVANT_ASSIGN(const auto pairs, expansions(preset));
+    KVANT_ASSIGN(const FormatPair wide, parse_format_pair(preset.name, {.value_dim = kShownDim}));
     json["presets"].push_back({{"name", preset.name},
                                {"summary", preset.summary},
                                {"without_qk_norm", pairs.first.name()},
-                               {"with_qk_norm", pairs.second.name()}});
+                               {"with_qk_norm", pairs.second.name()},
+                               {"v_of_wide_heads", wide.value}});
   }
   return json;
 }

@@ -139,18 +139,22 @@ def number(x):
 
 
 def cell(row):
-    return f"{number(row['kld'])} [{number(row['kld_low'])}, {number(row['kld_high'])}] | {number(row['kld_p99'])}"
+    return (f"{row['sealed_bits']:.2f} | {number(row['kld'])} [{number(row['kld_low'])}, {number(row['kld_high'])}] | "
+            f"{number(row['kld_p99'])}")
+
+
+def formats_of(results, row, side):
+    """The format of a side, of each model where they differ: a preset's depends on the model."""
+    return "; ".join(dict.fromkeys(result[row][side] for result in results.values()))
 
 
 def big_table(results):
-    names = list(results)
-    first = results[names[0]]
-    lines = ["| scheme | K | V | sealed bits | " + " | ".join(f"{name}: KLD | P99" for name in names) + " |",
-             "| --- | --- | --- | ---: |" + " --- | --- |" * len(names)]
+    first = next(iter(results.values()))
+    lines = ["| scheme | K | V | " + " | ".join(f"{name}: bits | KLD | P99" for name in results) + " |",
+             "| --- | --- | --- |" + " ---: | --- | --- |" * len(results)]
     for row in sorted(first, key=lambda row: (-first[row]["sealed_bits"], first[row]["kld"])):
-        bits = first[row]
-        lines.append(f"| {row} | {bits['k_format']} | {bits['v_format']} | {bits['sealed_bits']:.2f} | "
-                     + " | ".join(cell(results[name][row]) for name in names) + " |")
+        lines.append(f"| {row} | {formats_of(results, row, 'k_format')} | {formats_of(results, row, 'v_format')} | "
+                     + " | ".join(cell(result[row]) for result in results.values()) + " |")
     return "\n".join(lines)
 
 

@@ -88,6 +88,7 @@ struct ModelTraits {
   // The format that the checkpoint declares for its cache, of the registry; null: none.
   const FormatInfo* declared = nullptr;
   std::vector<std::string> calibrated = {};  // formats that there are artifacts for
+  int value_dim = 0;  // channels of a head of V, of the layer in question; 0: not known
 };
 
 struct Preset {

@@ -95,7 +95,8 @@ Status save_state(const std::filesystem::path& path, const CalibrationState& sta
       {"identity", state.identity},
       {"documents", std::to_string(state.documents)},
       {"tokens", std::to_string(state.tokens)},
-      {"too_short", std::to_string(state.too_short)}};
+      {"too_short", std::to_string(state.too_short)},
+      {"skipped", std::to_string(state.skipped)}};
   return write_durably(path, writer.finish(metadata));
 }
 
@@ -111,6 +112,7 @@ Result<CalibrationState> load_state(const std::filesystem::path& path, const std
   KVANT_ASSIGN(state.documents, read_count(*file, path, "documents"));
   KVANT_ASSIGN(state.tokens, read_count(*file, path, "tokens"));
   KVANT_ASSIGN(state.too_short, read_count(*file, path, "too_short"));
+  KVANT_ASSIGN(state.skipped, read_count(*file, path, "skipped"));
   KVANT_TRY(visit_all(
       keys, ranges, [&](const std::string& name, const char* dtype, auto& values) -> Status {
         const SafetensorsTensor* tensor = file->tensor(name);

@@ -17,6 +17,7 @@ struct CalibrationState {
   int64_t documents = 0;  // that were read
   int64_t tokens = 0;     // of those that counted
   int64_t too_short = 0;  // documents that say nothing to a transform
+  int64_t skipped = 0;    // documents that the model's tokenizer or template can't read
 };
 
 // Both statistics may be null: not gathered. They stay as they are.

@@ -117,7 +117,7 @@ const OptionSpec kSpecs[] = {
   {G::kCalibrate, "max-length", "N", "2048", "tokens of a document to read at most", &S::max_length, 16, kManyTokens},
   {G::kCalibrate, "buckets", "N,N", "", "lengths to cut the documents to, in turn, in place of one --max-length; what is shorter is cut to the longest that it fills, or read whole", &S::buckets, 0, 0, 0, F::kCounts},
   {G::kCalibrate, "seed", "N", "0", "seed of the draw", &S::seed, 0, 9e15},
-  {G::kCalibrate, "skip-bad", "", "", "count lines that aren't documents instead of ending at the first", &S::skip_bad},
+  {G::kCalibrate, "skip-bad", "", "", "count lines that aren't documents, or that the model can't read, instead of ending at the first", &S::skip_bad},
   {G::kCalibrate, "for", "A,B,C", "tc4,tc3,tc2", "the formats to calibrate: tc4, tc3, tc2 (tc: all three), bal8, bal4, bal3, bal2, and those of given scales, fp8_e4m3_tensor, fp8_e4m3_head, fp8_e5m2_tensor, fp8_e5m2_head, int8_tensor, int8_head", &S::formats_for, 0, 0, 0, F::kItems},
   {G::kCalibrate, "method", "HOW", "max", "scales hold the largest magnitude (max), all but a share (percentile:99.9), or have the least squared error (mse)", &S::scale_method, 0, 0, 0, F::kOneItem},
   {G::kCalibrate, "sinks", "N", "0", "tokens at the start of each document that scales needn't hold, because the cache will keep them exact, a multiple of 64; 0 for caches that keep none, as vLLM's", &S::sinks, 0, kManyTokens, 64},

@@ -17,11 +17,15 @@ struct Expansion {
   std::string_view normed_key;  // where the model has q/k norms
   std::string_view value;
   std::string_view calibrated_key = {};  // where there is a calibration, whatever the model
+  std::string_view wide_value = {};      // where heads have several times kValueGroup channels
 };
+
+constexpr int kValueGroup = 64;
 
 // Why these (docs/numerics.md has the measurements): K per channel over the page, min/max, at every
 // width: the tokens that matter most are the outliers that a fit would clip. V rotated per token
-// with least-squares rows; at 8 bits it gains from neither. Without q/k norms K gains from the
+// with least-squares rows, in groups of 64 channels where a head has more: wide heads are then no
+// worse than narrow ones; at 8 bits it gains from none of that. Without q/k norms K gains from the
 // rotation, with them from a factor per token, at 2 bits from both.
 constexpr std::string_view kAuto = "auto";
 constexpr Expansion kExpansions[] = {
@@ -30,25 +34,30 @@ constexpr Expansion kExpansions[] = {
      "int8_channel_z_rot",
      "int8_channel_z",
      "int8_token"},
-    {{"k8v4", "K as int8, 4-bit V per token, rotated"},
+    {{"k8v4", "K as int8, 4-bit V per 64 channels, rotated"},
      "int8_channel_z_rot",
      "int8_channel_z",
-     "int4_token_z_lsq_rot"},
-    {{"int4", "4 bits: K per channel over the page, V per token, rotated"},
+     "int4_token_z_lsq_rot",
+     {},
+     "int4_g64_z_lsq_rot"},
+    {{"int4", "4 bits: K per channel of a page, V per 64 channels, rotated"},
      "int4_channel_z_rot",
      "int4_channel_z_norm",
      "int4_token_z_lsq_rot",
-     "tc4"},
+     "tc4",
+     "int4_g64_z_lsq_rot"},
     {{"int3", "3 bits: as int4"},
      "int3_channel_z_rot",
      "int3_channel_z_norm",
      "int3_token_z_lsq_rot",
-     "tc3"},
+     "tc3",
+     "int3_g64_z_lsq_rot"},
     {{"int2", "2 bits: as int4, K always with a factor per token"},
      "int2_channel_z_norm_rot",
      "int2_channel_z_norm",
      "int2_token_z_lsq_rot",
-     "tc2"},
+     "tc2",
+     "int2_g64_z_lsq_rot"},
     {{"fp8", "OCP FP8 E4M3 with the scale fixed at 1"}, "fp8_e4m3", "fp8_e4m3", "fp8_e4m3"},
     {{"kivi4", "KIVI at 4 bits: K per channel over the page, V in groups of 32"},
      "int4_channel_z",
@@ -69,7 +78,10 @@ const Expansion* find_preset(std::string_view name) {
 
 std::string side_of(const Expansion& e, Side side, const ModelTraits& traits) {
   if (e.preset.name == kAuto && traits.declared != nullptr) return traits.declared->name;
-  if (side == Side::kValue) return std::string(e.value);
+  if (side == Side::kValue) {
+    const bool is_wide = traits.value_dim > kValueGroup && traits.value_dim % kValueGroup == 0;
+    return std::string(is_wide && !e.wide_value.empty() ? e.wide_value : e.value);
+  }
   const auto& calibrated = traits.calibrated;
   if (std::find(calibrated.begin(), calibrated.end(), e.calibrated_key) != calibrated.end())
     return std::string(e.calibrated_key);

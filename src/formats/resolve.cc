@@ -100,9 +100,10 @@ Result<std::vector<size_t>> parse_layers(std::string_view item,
   return out;
 }
 
-// Presets mean other formats where there is a calibration.
+// Presets mean other formats where there is a calibration, and where heads are wide.
 ModelTraits traits_of(const LayerShape& layer, ModelTraits traits) {
   traits.calibrated = layer.calibrated;
+  traits.value_dim = layer.value_dim;
   return traits;
 }
 

@@ -35,6 +35,17 @@ std::string text_file() {
 // Heads of 32 channels: two sections.
 std::string wide_model() { return tiny_chat_model("qwen3"); }
 
+// The same without a chat template.
+std::string templateless_model() {
+  const fs::path folder = scratch() / "templateless-model";
+  if (fs::exists(folder)) return folder.string();
+  fs::copy(wide_model(), folder);
+  nlohmann::json config = nlohmann::json::parse(slurp(folder / "tokenizer_config.json"));
+  config.erase("chat_template");
+  std::ofstream(folder / "tokenizer_config.json") << config;
+  return folder.string();
+}
+
 std::string out_folder(const std::string& name) {
   fs::create_directories(scratch() / name);
   return (scratch() / name).string();
@@ -134,6 +145,22 @@ TEST(Calibrate, ReadsChatsThroughTheModelsTemplate) {
   EXPECT_EQ(run.json()["documents"], 5);
 }
 
+// The model has no chat template.
+TEST(Calibrate, ADocumentThatTheModelCantReadIsSkippedWhereAskedFor) {
+  const nlohmann::json chat = {{"messages", {{{"role", "user"}, {"content", some_text()}}}}};
+  const nlohmann::json text = {{"text", some_text()}};
+  const std::string file = write_file("mixed.jsonl", text.dump() + "\n" + chat.dump() + "\n");
+  const std::string out = out_folder("mixed");
+  const ProgramRun strict = calibrate(templateless_model(), {"--data", file, "--out", out});
+  EXPECT_EQ(strict.exit_code, 2);
+  EXPECT_THAT(strict.err, HasSubstr("mixed.jsonl: line 2: the model has no chat template"));
+  const ProgramRun run =
+      calibrate(templateless_model(), {"--data", file, "--out", out, "--skip-bad", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.json()["skipped_lines"], 0);
+  EXPECT_EQ(run.json()["skipped_documents"], 1);
+}
+
 // Another basis in the same file, for the formats that name it.
 TEST(Calibrate, BalancedFormatsHaveABasisOfTheirOwn) {
   const std::string out = out_folder("balanced");
@@ -214,7 +241,7 @@ TEST(Calibrate, NothingFoundIsAnErrorAndNoFile) {
     return run.err;
   };
   EXPECT_THAT(said({"--data", text_file(), "--samples", "2", "--max-length", "128"}),
-              HasSubstr("no document has 129 tokens"));
+              HasSubstr("no document that the model can read has 129 tokens"));
   EXPECT_THAT(
       said({"--data", text_file(), "--max-length", "192", "--sinks", "192", "--for", "int8_head"}),
       HasSubstr("nothing was found to write: layers 0-2 get no scales: no document has a "
@@ -247,7 +274,7 @@ TEST(Calibrate, DocumentsShorterThanTwoPagesAreRefused) {
       wide_model(),
       {"--data", write_file("short.txt", "A few words.\n"), "--out", out_folder("short")});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.err, HasSubstr("no document has 129 tokens"));
+  EXPECT_THAT(run.err, HasSubstr("no document that the model can read has 129 tokens"));
 }
 
 TEST(Calibrate, AFileOfAnotherModelIsRefused) {

@@ -33,6 +33,18 @@ TEST(Presets, RotateKeysOnlyWithoutNorms) {
   EXPECT_EQ(parse_format_pair("kivi4", kPlain)->key, parse_format_pair("kivi4", kNormed)->key);
 }
 
+TEST(Presets, GroupTheValuesOfWideHeads) {
+  for (const int dim : {0, 64, 80, 96}) {
+    EXPECT_EQ(parse_format_pair("k8v4", {.value_dim = dim})->value, "int4_token_z_lsq_rot") << dim;
+  }
+  for (const int dim : {128, 192, 256}) {
+    EXPECT_EQ(parse_format_pair("k8v4", {.value_dim = dim})->value, "int4_g64_z_lsq_rot") << dim;
+    EXPECT_EQ(parse_format_pair("int2", {.value_dim = dim})->value, "int2_g64_z_lsq_rot") << dim;
+    EXPECT_EQ(parse_format_pair("int8", {.value_dim = dim})->value, "int8_token") << dim;
+    EXPECT_EQ(parse_format_pair("kivi4", {.value_dim = dim})->value, "int4_g32_z") << dim;
+  }
+}
+
 TEST(Presets, CaseA11_AutoIsWhatTheCheckpointDeclares) {
   EXPECT_EQ(parse_format_pair("auto", kPlain)->name(), "bf16");
   const ModelTraits declares = {.declared = *find_format("fp8_e4m3")};
