@@ -60,6 +60,10 @@ Result<std::pair<FormatPair, FormatPair>> expansions(const Preset& preset) {
   return std::pair{std::move(plain), std::move(normed)};
 }
 
+Result<FormatPair> wide_expansion(const Preset& preset) {
+  return parse_format_pair(preset.name, {.value_dim = kShownDim});
+}
+
 std::string sealed_text(const FormatInfo& f) {
   const double key = bits_of(f, Side::kKey), value = bits_of(f, Side::kValue);
   if (!f.for_keys || !f.for_values || key == value)
@@ -122,6 +126,8 @@ constexpr std::string_view kFormatNotes =
     "on models without q/k norms.\n"
     "[_rot|_norm]: rotated on models without q/k norms, with a factor per token on models with "
     "them.\n"
+    "[token|g64]: a scale for a token's whole head or, of heads of several times 64 channels, for "
+    "every 64.\n"
     "sealed: bits per element of a sealed page, scales, zero points and padding included, for "
     "heads "
     "of 128 channels.\n"
@@ -145,6 +151,19 @@ std::string key_text(const std::pair<FormatPair, FormatPair>& pairs) {
   return plain.substr(0, option) + "[" + plain.substr(option) + "|" + normed.substr(option) + "]";
 }
 
+// "int4_[token|g64]_z": of narrow and of wide heads.
+Result<std::string> value_text(const Preset& preset) {
+  KVANT_ASSIGN(const FormatPair narrow, parse_format_pair(preset.name, ModelTraits{}));
+  KVANT_ASSIGN(const FormatPair wide, wide_expansion(preset));
+  const std::string &a = narrow.value, &b = wide.value;
+  if (a == b) return a;
+  const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  const size_t option = a.rfind('_', static_cast<size_t>(differs - a.begin())) + 1;
+  const size_t rest = a.find('_', option), other_rest = b.find('_', option);
+  return a.substr(0, option) + "[" + a.substr(option, rest - option) + "|" +
+         b.substr(option, other_rest - option) + "]" + a.substr(rest);
+}
+
 Result<std::string> render_presets(const std::string& word, bool colored) {
   Table table({{"preset", true}, {"K", true}, {"V", true}, {"what it is", true}});
   bool any = false;
@@ -152,9 +171,10 @@ Result<std::string> render_presets(const std::string& word, bool colored) {
     if (preset.name.find(word) == preset.name.npos) continue;
     any = true;
     KVANT_ASSIGN(const auto pairs, expansions(preset));
+    KVANT_ASSIGN(const std::string value, value_text(preset));
     table.add_row({{std::string(preset.name), Color::kBold},
                    {key_text(pairs)},
-                   {pairs.first.value},
+                   {value},
                    {std::string(preset.summary)}});
   }
   return any ? table.render(colored) + "\n" : "";
@@ -179,7 +199,7 @@ Result<Json> all_json(const std::string& word) {
   for (const Preset& preset : all_presets()) {
     if (preset.name.find(word) == preset.name.npos) continue;
     KVANT_ASSIGN(const auto pairs, expansions(preset));
-    KVANT_ASSIGN(const FormatPair wide, parse_format_pair(preset.name, {.value_dim = kShownDim}));
+    KVANT_ASSIGN(const FormatPair wide, wide_expansion(preset));
     json["presets"].push_back({{"name", preset.name},
                                {"summary", preset.summary},
                                {"without_qk_norm", pairs.first.name()},

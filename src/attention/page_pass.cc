@@ -113,8 +113,8 @@ void add_values(const PassQueries& q, const PageView& page, int num_queries,
         {page.bytes.value.data(), next}, p, kT, num_queries, state.acc_coded, stride);
   } else {
     q.kernels.float_value_accumulate(
-        float_page(layer.value, page.bytes.value.data(), layer.value_dim, page.num_tokens), p, kT,
-        num_queries, state.acc_exact, stride);
+        float_page(layer.value, {page.bytes.value.data(), next}, layer.value_dim, page.num_tokens),
+        p, kT, num_queries, state.acc_exact, stride);
   }
   ask_for_rest(next, page.bytes.value.size());
 }
