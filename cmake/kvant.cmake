@@ -9,7 +9,9 @@ endfunction()
 
 # kvant_label(NAME labels...): the labels of the test NAME; the target tests_LABEL builds all programs of a label.
 function(kvant_label name)
-  set_tests_properties(${name} PROPERTIES LABELS "${ARGN}")
+  if(TEST ${name})  # not the name of a program whose shards are tests
+    set_tests_properties(${name} PROPERTIES LABELS "${ARGN}")
+  endif()
   foreach(label IN LISTS ARGN)
     if(NOT TARGET tests_${label})
       add_custom_target(tests_${label})
@@ -18,23 +20,46 @@ function(kvant_label name)
   endforeach()
 endfunction()
 
-# kvant_test(NAME [LONG] [LABEL fast|slow|threads…] SOURCES... DEPENDS targets...): one GoogleTest program per noun, in CTest
-# under its own name; `fast` unless said otherwise. A LONG one starts first, so that it doesn't run on alone at the end.
-# KVANT_TEST_DATA is the folder tests/data; KVANT_SANITIZED names the sanitizers, "" for none.
+# What makes tests of this build ten times slower than a release's and more; "" where nothing does.
+set(KVANT_SLOW_BUILD "${KVANT_SANITIZE}")
+if(CMAKE_CROSSCOMPILING_EMULATOR)
+  list(GET CMAKE_CROSSCOMPILING_EMULATOR 0 emulator)
+  get_filename_component(KVANT_SLOW_BUILD "${emulator}" NAME)
+endif()
+
+# kvant_test(NAME [LONG] [SHARDS n] [LABEL fast|slow|threads…] SOURCES... DEPENDS targets...): one GoogleTest program per
+# noun, in CTest under its own name; `fast` unless said otherwise. A LONG one starts first, so that it doesn't run on alone
+# at the end; with SHARDS it is n tests NAME/0, NAME/1…, which run at once and share the cases out.
+# KVANT_TEST_DATA is the folder tests/data; KVANT_SANITIZED names the sanitizers, "" for none; tests/slow_build.h is about
+# KVANT_SLOW_BUILD.
 function(kvant_test name)
-  cmake_parse_arguments(TEST "LONG" "" "LABEL;SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(TEST "LONG" "SHARDS" "LABEL;SOURCES;DEPENDS" ${ARGN})
   if(NOT TEST_LABEL)
     set(TEST_LABEL fast)
   endif()
   add_executable(${name} ${TEST_SOURCES})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} ${KVANT_GTEST})
-  target_compile_definitions(${name} PRIVATE
-    KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data" KVANT_SANITIZED="${KVANT_SANITIZE}")
+  target_compile_definitions(${name} PRIVATE KVANT_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+    KVANT_SANITIZED="${KVANT_SANITIZE}" KVANT_SLOW_BUILD="${KVANT_SLOW_BUILD}")
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${name})
-  if(TEST_LONG)
-    set_tests_properties(${name} PROPERTIES COST 1000)
+  set(tests ${name})
+  if(TEST_SHARDS)
+    math(EXPR last "${TEST_SHARDS} - 1")
+    set(tests "")
+    foreach(shard RANGE ${last})
+      list(APPEND tests ${name}/${shard})
+      add_test(NAME ${name}/${shard} COMMAND sh ${PROJECT_SOURCE_DIR}/tests/shard.sh ${shard} ${TEST_SHARDS}
+        ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:${name}>)
+    endforeach()
+  else()
+    add_test(NAME ${name} COMMAND ${name})
   endif()
+  foreach(test IN LISTS tests)
+    set_tests_properties(${test} PROPERTIES LABELS "${TEST_LABEL}")
+    if(TEST_LONG)
+      set_tests_properties(${test} PROPERTIES COST 1000)
+    endif()
+  endforeach()
   kvant_label(${name} ${TEST_LABEL})
 endfunction()
 

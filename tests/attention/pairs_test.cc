@@ -10,9 +10,11 @@ namespace {
 TEST(Pairs, CaseB12_AnyKeyFormatGoesWithAnyValueFormat) {
   size_t served = 0, refused = 0;
   ThreadPool threads(1);
+  const std::vector<std::string> names = tested_formats();
   for (const auto& [key_dim, value_dim] : {std::pair{48, 32}, {24, 16}}) {
-    for (const FormatInfo& key : all_formats()) {
-      for (const FormatInfo& value : all_formats()) {
+    for (const std::string& key_name : names) {
+      for (const std::string& value_name : names) {
+        const FormatInfo &key = **find_format(key_name), &value = **find_format(value_name);
         if (key.rotated != value.rotated)
           continue;  // halves the product; mixtures are in the presets
         CacheLayer layer = make_layer(key.name, value.name, 0, 1, key_dim, value_dim);
@@ -42,7 +44,7 @@ TEST(Pairs, CaseB12_AnyKeyFormatGoesWithAnyValueFormat) {
       }
     }
   }
-  EXPECT_GT(served, all_formats().size());
+  EXPECT_GT(served, names.size());
   EXPECT_GT(refused, 0u) << "24 channels are no multiple of 16";
 }
 

@@ -261,7 +261,9 @@ TEST_P(EveryFormat, ThePlanBillsSealedBitsAsTheRegistryDoes) {
 
 // Case B13: the output buffer starts as a sentinel; each cell of the matrix equals the reference or
 // is refused, as the registry says it is. The heads change with the width; usual widths of
-// formats that have a read path of their own see three times as many cells.
+// formats that have a read path of their own see three times as many cells. Slow builds see one
+// cell of a width, and of the widths the least, one with a rest, one that is refused, the usual one
+// and the most.
 TEST_P(EveryFormat, CaseB13_EveryShapeIsServedOrRefused) {
   struct Heads {
     int kv, ratio;
@@ -269,9 +271,10 @@ TEST_P(EveryFormat, CaseB13_EveryShapeIsServedOrRefused) {
   const Heads heads[] = {{1, 1}, {2, 4}, {3, 8}, {1, 4}, {2, 1}, {3, 1}, {1, 8}, {2, 8}, {3, 4}};
   const bool reads_alone = info().layout == info().name;
   size_t first = std::hash<std::string>{}(GetParam());
-  for (const int dim : {16, 64, 80, 96, 100, 128, 192, 256, 512}) {
+  for (const int dim : kSlowBuild ? std::vector<int>{16, 80, 100, 128, 512}
+                                  : std::vector<int>{16, 64, 80, 96, 100, 128, 192, 256, 512}) {
     ++first;  // other heads for every width
-    const bool usual = dim == 64 || dim == 80 || dim == 128;
+    const bool usual = !kSlowBuild && (dim == 64 || dim == 80 || dim == 128);
     const size_t step = reads_alone && usual ? 3 : 9;
     for (size_t i = first % step; i < std::size(heads); i += step) {
       const Heads h = heads[i];

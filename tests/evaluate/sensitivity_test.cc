@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "engine/toy_model.h"
+#include "slow_build.h"
 
 namespace kvant {
 namespace {
@@ -72,6 +73,9 @@ TEST(LeastHarmfulMix, IsTheBestOfAll) {
   }
 }
 
+// Every layer is a run of all layers, of which three do for slow builds.
+constexpr int kLayers = kSlowBuild ? 3 : 5;
+
 class SensitivityTest : public testing::Test {
  protected:
   std::vector<std::vector<SeriesSummary>> harms(const std::vector<EvaluatedRun>& runs) {
@@ -84,7 +88,7 @@ class SensitivityTest : public testing::Test {
   }
 
   ThreadPool threads_{2};
-  toy::ToyModel model_{{.layers = 5, .sharpness = 0.03f}};
+  toy::ToyModel model_{{.layers = kLayers, .sharpness = 0.03f}};
   std::vector<int32_t> tokens_ = toy::random_tokens(400, 5);
   EvaluationOptions options_ = {.chunk = 128};
 };
@@ -92,7 +96,7 @@ class SensitivityTest : public testing::Test {
 TEST_F(SensitivityTest, AHarmIsThatOfTheLayerAlone) {
   const auto found = harms({run_in("bf16"), run_in("int4_token"), run_in("int4_channel_z")});
   ASSERT_EQ(found.size(), 3u);
-  for (size_t l = 0; l < 5; ++l) {
+  for (size_t l = 0; l < kLayers; ++l) {
     EXPECT_EQ(found[0][l].mean, 0) << l;
     EvaluatedRun alone = run_in("bf16");
     alone.cache.layers[l].formats = {"int4_token", "int4_token"};
@@ -105,7 +109,7 @@ TEST_F(SensitivityTest, AHarmIsThatOfTheLayerAlone) {
 
 TEST_F(SensitivityTest, CoarserFormatsDoMoreHarmInEveryLayer) {
   const auto found = harms({run_in("int8_channel_z"), run_in("int2_channel_z")});
-  for (size_t l = 0; l < 5; ++l) EXPECT_GT(found[1][l].mean, 3 * found[0][l].mean) << l;
+  for (size_t l = 0; l < kLayers; ++l) EXPECT_GT(found[1][l].mean, 3 * found[0][l].mean) << l;
 }
 
 TEST_F(SensitivityTest, WhatFailsNamesLayerAndFormat) {

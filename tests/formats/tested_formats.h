@@ -1,22 +1,45 @@
-// The formats that a test goes through which runs a whole cache or model in each.
+// The formats that a test goes through which does something costly in each.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "formats/family.h"
 #include "kvant/cache.h"
+#include "slow_build.h"
 
 namespace kvant {
 
-// All formats. Sanitized builds, ten times slower, take one of each layout, and of the rotated ones
-// those of 4 bits: the others have the same bytes and read path, or the same rotation around them.
+inline bool is_of_one_kind(const FormatInfo& a, const FormatInfo& b) {
+  return a.family == b.family && a.granularity == b.granularity && a.zero_point == b.zero_point &&
+         a.token_norm == b.token_norm && a.rotated == b.rotated;
+}
+
+// Whether others have all of a format's code, so that slow builds leave it out. They take
+//  - every kind, at 4 bits where it has them: codes that share bytes;
+//  - every width per token and per channel, the two ways in which codes are packed;
+//  - groups of 32 channels for those of any size;
+//  - of what only wraps another format, in a rotation or a search for its grid, 4 bits, and nothing
+//    that does both.
+inline bool is_like_others(const FormatInfo& info) {
+  const bool searches = info.layout != info.name;
+  if (info.group > 32 || (info.rotated && searches)) return true;
+  if (info.exact || info.nominal_bits == 4) return false;
+  if (info.rotated || searches) return true;
+  const bool has_4_bits = std::ranges::any_of(all_formats(), [&](const FormatInfo& other) {
+    return other.nominal_bits == 4 && is_of_one_kind(other, info);
+  });
+  return has_4_bits && (info.zero_point || info.granularity == Granularity::kGroup);
+}
+
+// True of all formats; in a slow build of those that aren't like others.
+inline bool is_tested(const FormatInfo& info) { return !kSlowBuild || !is_like_others(info); }
+
 inline std::vector<std::string> tested_formats() {
   std::vector<std::string> names;
-  for (const FormatInfo& info : all_formats()) {
-    const bool is_alike = info.layout != info.name || (info.rotated && info.nominal_bits != 4);
-    if (*KVANT_SANITIZED == 0 || !is_alike) names.push_back(info.name);
-  }
+  for (const FormatInfo& info : all_formats())
+    if (is_tested(info)) names.push_back(info.name);
   return names;
 }
 

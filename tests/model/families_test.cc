@@ -124,8 +124,10 @@ TEST_P(TinyModelTest, BitsDependOnNeitherPiecesNorBatchNorThreads) {
     return model.feed(*cache, cache->create_sequence().value(), golden.ids, chunk);
   };
   const std::vector<float> want = run(one, 0);
-  for (size_t chunk :
-       invariant() ? std::vector<size_t>{1, 7, 64, 128} : std::vector<size_t>{64, 128}) {
+  std::vector<size_t> chunks = {64, 128};
+  if (invariant())
+    chunks = kSlowBuild ? std::vector<size_t>{7, 64} : std::vector<size_t>{1, 7, 64, 128};
+  for (size_t chunk : chunks) {
     EXPECT_TRUE(run(one, chunk) == want) << "pieces of " << chunk;
   }
   EXPECT_TRUE(run(two, 0) == want) << "two threads";

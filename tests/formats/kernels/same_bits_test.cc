@@ -6,6 +6,7 @@
 
 #include "kernel_cases.h"
 #include "kernel_tables.h"
+#include "slow_build.h"
 
 namespace kvant::test {
 namespace {
@@ -16,16 +17,15 @@ constexpr int kMostQueries = 64;
 constexpr int kQueryCounts[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 64};
 constexpr float kUntouched = 1234.5f;
 
-// Emulated instructions are slow (KVANT_EMULATED_CPU: the whole test runs in an emulator): fewer
-// sizes, every code path still.
-bool is_emulated(const PageKernels& table) {
-  return KVANT_EMULATED_CPU != 0 || std::string(table.name).ends_with("_simde");
+// Slow builds and emulated instructions: fewer sizes, every code path still.
+bool is_slow(const PageKernels& table) {
+  return kSlowBuild || std::string(table.name).ends_with("_simde");
 }
 bool skip_queries(const PageKernels& table, int n) {
-  return is_emulated(table) && n != 1 && n != 7 && n != 8;
+  return is_slow(table) && n != 1 && n != 7 && n != 8;
 }
 bool skip_dim(const PageKernels& table, int dim) {
-  return is_emulated(table) && dim != 80 && dim != 128;
+  return is_slow(table) && dim != 80 && dim != 128;
 }
 
 // Rows of `width` floats, `stride` apart, with untouched floats between them.
@@ -176,7 +176,7 @@ std::vector<FloatCase> with_mx_cases(std::vector<FloatCase> cases) {
 TEST_P(SameBits, FloatKeyScores) {
   constexpr size_t kStride = 64;
   for (const FloatCase& c : with_mx_cases(all_float_cases({64, 80, 128, 576}))) {
-    if (is_emulated(table()) && c.dim != 80 && !c.blocks) continue;
+    if (is_slow(table()) && c.dim != 80 && !c.blocks) continue;
     Rng random(kSeed);
     const OwnedFloatPage owned = make_float_page(c, Side::kKey, random);
     const auto queries = make_queries(9, static_cast<size_t>(c.dim), random);
@@ -193,7 +193,7 @@ TEST_P(SameBits, FloatKeyScores) {
 
 TEST_P(SameBits, FloatValueAccumulate) {
   for (const FloatCase& c : with_mx_cases(all_float_cases({64, 80, 128, 256}))) {
-    if (is_emulated(table()) && c.dim != 80 && !c.blocks) continue;
+    if (is_slow(table()) && c.dim != 80 && !c.blocks) continue;
     Rng random(kSeed);
     const OwnedFloatPage owned = make_float_page(c, Side::kValue, random);
     const auto p = make_probabilities(9, kTokens, random);
@@ -214,7 +214,7 @@ TEST_P(SameBits, FloatValueFromKey) {
   constexpr int kFirst = 5;
   constexpr size_t kCount = 59;
   for (const FloatCase& c : all_float_cases({64, 576})) {
-    if (is_emulated(table()) && c.dim != 64) continue;
+    if (is_slow(table()) && c.dim != 64) continue;
     Rng random(kSeed);
     const OwnedFloatPage owned = make_float_page(c, Side::kKey, random);
     const auto p = make_probabilities(9, kTokens, random);
