@@ -165,13 +165,21 @@ class ToyModel : public Model {
     for (float& f : v) f = scale * rng.normal();
     return v;
   }
+  // Eight rows at once: one sum waits for its last addition, eight don't wait for one another. Each
+  // adds in the order of the columns.
   static void multiply(const std::vector<float>& w, const float* x, size_t rows, size_t columns,
                        float* out) {
-    for (size_t r = 0; r < rows; ++r) {
-      float sum = 0;
-      for (size_t c = 0; c < columns; ++c) sum += w[r * columns + c] * x[c];
-      out[r] = sum;
+    const size_t eights = rows - rows % 8;
+    for (size_t r = 0; r < eights; r += 8) multiply_rows<8>(&w[r * columns], x, columns, out + r);
+    for (size_t r = eights; r < rows; ++r) multiply_rows<1>(&w[r * columns], x, columns, out + r);
+  }
+  template <size_t kRows>
+  static void multiply_rows(const float* w, const float* x, size_t columns, float* out) {
+    float sums[kRows] = {};
+    for (size_t c = 0; c < columns; ++c) {
+      for (size_t r = 0; r < kRows; ++r) sums[r] += w[r * columns + c] * x[c];
     }
+    std::copy_n(sums, kRows, out);
   }
   void embed(int32_t token, int64_t position, std::vector<float>& x) const {
     for (int c = 0; c < kHidden; ++c) {
