@@ -73,13 +73,18 @@ class TestModel {
                               const std::string& format) {
     auto kv = cache(format);
     const SequenceId sequence = kv->create_sequence().value();
-    std::vector<float> hidden = feed(*kv, sequence, prompt);
+    return greedy_after(*kv, sequence, feed(*kv, sequence, prompt), count);
+  }
+
+  // The tokens after those of a sequence, whose hidden states are given.
+  std::vector<int32_t> greedy_after(KvCache& kv, SequenceId sequence, std::vector<float> hidden,
+                                    size_t count) {
     std::vector<int32_t> out;
     for (;;) {
       const std::vector<float> row = logits(hidden.data() + hidden.size() - hidden_size(), 1);
       out.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
       if (out.size() == count) return out;
-      hidden = feed(*kv, sequence, {out.back()});
+      hidden = feed(kv, sequence, {out.back()});
     }
   }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "model_harness.h"
@@ -16,6 +17,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A model in float32 and its prompts as it read them: seconds of work that several tests look at.
+struct ExactReading {
+  struct Prompt {
+    std::unique_ptr<KvCache> cache;
+    SequenceId sequence;        // one test reads on
+    std::vector<float> hidden;  // of the prompt's tokens
+  };
+  ExactReading(const fs::path& path, const nlohmann::json& goldens)
+      : model(path, {.weights = WeightType::kF32}) {
+    for (const auto& golden : goldens.at("prompts")) {
+      Prompt& prompt = prompts.emplace_back();
+      if (!model.ok()) continue;
+      prompt.cache = model.cache("f32");
+      prompt.sequence = prompt.cache->create_sequence().value();
+      prompt.hidden = model.feed(*prompt.cache, prompt.sequence, golden.at("ids"));
+    }
+  }
+
+  TestModel model;
+  std::vector<Prompt> prompts;  // in the order of the goldens
+};
+
 class RealModel : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -24,18 +47,28 @@ class RealModel : public ::testing::TestWithParam<std::string> {
     path_ = models_folder() / goldens_.at("model").get<std::string>();
     if (!fs::exists(path_)) GTEST_SKIP() << path_ << " is missing (tools/setup.sh models)";
   }
+  static void TearDownTestSuite() { readings_.clear(); }
+
+  ExactReading& exact_reading() {
+    std::unique_ptr<ExactReading>& reading = readings_[GetParam()];
+    if (reading == nullptr) reading = std::make_unique<ExactReading>(path_, goldens_);
+    return *reading;
+  }
+
   nlohmann::json goldens_;
   fs::path path_;
+
+ private:
+  static inline std::map<std::string, std::unique_ptr<ExactReading>> readings_;
 };
 
 TEST_P(RealModel, HasTransformersTopLogitsInFloat32) {
-  TestModel model(path_, {.weights = WeightType::kF32});
+  TestModel& model = exact_reading().model;
   ASSERT_TRUE(model.ok());
   double worst = 0;  // over the row's spread
-  for (const auto& prompt : goldens_.at("prompts")) {
-    const std::vector<int32_t> ids = prompt.at("ids");
-    auto cache = model.cache("f32");
-    const std::vector<float> hidden = model.feed(*cache, cache->create_sequence().value(), ids);
+  for (size_t p = 0; p < exact_reading().prompts.size(); ++p) {
+    const auto& prompt = goldens_.at("prompts").at(p);
+    const std::vector<float>& hidden = exact_reading().prompts[p].hidden;
     for (const auto& row : prompt.at("rows")) {
       const size_t position = row.at("position");
       const std::vector<float> got =
@@ -57,11 +90,14 @@ TEST_P(RealModel, HasTransformersTopLogitsInFloat32) {
 }
 
 TEST_P(RealModel, ContinuesGreedilyAsTransformersInFloat32) {
-  TestModel model(path_, {.weights = WeightType::kF32});
+  TestModel& model = exact_reading().model;
   ASSERT_TRUE(model.ok());
-  for (const auto& prompt : goldens_.at("prompts")) {
-    const std::vector<int32_t> want = prompt.at("greedy");
-    EXPECT_EQ(model.greedy(prompt.at("ids"), want.size(), "f32"), want) << prompt.at("name");
+  for (size_t p = 0; p < exact_reading().prompts.size(); ++p) {
+    const auto& golden = goldens_.at("prompts").at(p);
+    const ExactReading::Prompt& prompt = exact_reading().prompts[p];
+    const std::vector<int32_t> want = golden.at("greedy");
+    EXPECT_EQ(model.greedy_after(*prompt.cache, prompt.sequence, prompt.hidden, want.size()), want)
+        << golden.at("name");
   }
 }
 
@@ -85,18 +121,20 @@ double divergence(const float* p, const float* q, size_t n) {
 // Native weights multiply activations of 8 or 16 bits: not what float32 gives, and bounded by the
 // divergence from it. Two-sided: none at all would mean that float32 was compared with itself.
 TEST_P(RealModel, NativeWeightsStayCloseToFloat32) {
-  TestModel exact(path_, {.weights = WeightType::kF32}), native(path_, {});
+  TestModel& exact = exact_reading().model;
+  TestModel native(path_, {});
   ASSERT_TRUE(exact.ok() && native.ok());
+  const auto& goldens = goldens_.at("prompts");
   const auto longest = std::max_element(
-      goldens_.at("prompts").begin(), goldens_.at("prompts").end(),
+      goldens.begin(), goldens.end(),
       [](const auto& a, const auto& b) { return a.at("ids").size() < b.at("ids").size(); });
   std::vector<int32_t> ids = longest->at("ids");
   ids.resize(256);  // whole blocks
-  const auto hidden_of = [&](TestModel& model) {
-    auto cache = model.cache("f32");
-    return model.feed(*cache, cache->create_sequence().value(), ids);
-  };
-  const std::vector<float> exact_hidden = hidden_of(exact), native_hidden = hidden_of(native);
+  const std::vector<float>& exact_hidden =
+      exact_reading().prompts[static_cast<size_t>(longest - goldens.begin())].hidden;
+  const auto cache = native.cache("f32");
+  const std::vector<float> native_hidden =
+      native.feed(*cache, cache->create_sequence().value(), ids);
   const size_t vocabulary = exact.vocabulary();
   const auto block_logits = [&](TestModel& model, const std::vector<float>& hidden, size_t first) {
     std::vector<float> out(64 * vocabulary);
