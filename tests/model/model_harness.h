@@ -73,18 +73,34 @@ class TestModel {
                               const std::string& format) {
     auto kv = cache(format);
     const SequenceId sequence = kv->create_sequence().value();
-    return greedy_after(*kv, sequence, feed(*kv, sequence, prompt), count);
+    return greedy_after(*kv, {{sequence, feed(*kv, sequence, prompt)}}, count)[0];
   }
 
-  // The tokens after those of a sequence, whose hidden states are given.
-  std::vector<int32_t> greedy_after(KvCache& kv, SequenceId sequence, std::vector<float> hidden,
-                                    size_t count) {
-    std::vector<int32_t> out;
+  // The tokens after those of some sequences, whose hidden states are given; all go on at once.
+  struct Prefix {
+    SequenceId sequence;
+    std::vector<float> hidden;
+  };
+  std::vector<std::vector<int32_t>> greedy_after(KvCache& kv, const std::vector<Prefix>& prefixes,
+                                                 size_t count) {
+    std::vector<std::vector<int32_t>> out(prefixes.size());
+    std::vector<float> last;
+    for (const Prefix& prefix : prefixes) {
+      const auto width = static_cast<ptrdiff_t>(hidden_size());
+      last.insert(last.end(), prefix.hidden.end() - width, prefix.hidden.end());
+    }
     for (;;) {
-      const std::vector<float> row = logits(hidden.data() + hidden.size() - hidden_size(), 1);
-      out.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
-      if (out.size() == count) return out;
-      hidden = feed(kv, sequence, {out.back()});
+      const std::vector<float> rows = logits(last.data(), prefixes.size());
+      std::vector<ForwardItem> items;
+      for (size_t i = 0; i < prefixes.size(); ++i) {
+        const auto row = rows.begin() + static_cast<ptrdiff_t>(i * vocabulary());
+        const auto best = std::max_element(row, row + static_cast<ptrdiff_t>(vocabulary()));
+        out[i].push_back(static_cast<int32_t>(best - row));
+        items.push_back({prefixes[i].sequence, {&out[i].back(), 1}});
+      }
+      if (out[0].size() == count) return out;
+      const Status status = decoder_->forward(kv, items, last.data());
+      EXPECT_TRUE(status.ok()) << status.message();
     }
   }
 
