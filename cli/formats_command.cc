@@ -152,16 +152,13 @@ std::string key_text(const std::pair<FormatPair, FormatPair>& pairs) {
 }
 
 // "int4_[token|g64]_z": of narrow and of wide heads.
-Result<std::string> value_text(const Preset& preset) {
-  KVANT_ASSIGN(const FormatPair narrow, parse_format_pair(preset.name, ModelTraits{}));
-  KVANT_ASSIGN(const FormatPair wide, wide_expansion(preset));
-  const std::string &a = narrow.value, &b = wide.value;
-  if (a == b) return a;
-  const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
-  const size_t option = a.rfind('_', static_cast<size_t>(differs - a.begin())) + 1;
-  const size_t rest = a.find('_', option), other_rest = b.find('_', option);
-  return a.substr(0, option) + "[" + a.substr(option, rest - option) + "|" +
-         b.substr(option, other_rest - option) + "]" + a.substr(rest);
+std::string value_text(const std::string& narrow, const std::string& wide) {
+  if (narrow == wide) return narrow;
+  const auto differs = std::mismatch(narrow.begin(), narrow.end(), wide.begin(), wide.end()).first;
+  const size_t option = narrow.rfind('_', static_cast<size_t>(differs - narrow.begin())) + 1;
+  const size_t rest = narrow.find('_', option), wide_rest = wide.find('_', option);
+  return narrow.substr(0, option) + "[" + narrow.substr(option, rest - option) + "|" +
+         wide.substr(option, wide_rest - option) + "]" + narrow.substr(rest);
 }
 
 Result<std::string> render_presets(const std::string& word, bool colored) {
@@ -171,10 +168,10 @@ Result<std::string> render_presets(const std::string& word, bool colored) {
     if (preset.name.find(word) == preset.name.npos) continue;
     any = true;
     KVANT_ASSIGN(const auto pairs, expansions(preset));
-    KVANT_ASSIGN(const std::string value, value_text(preset));
+    KVANT_ASSIGN(const FormatPair wide, wide_expansion(preset));
     table.add_row({{std::string(preset.name), Color::kBold},
                    {key_text(pairs)},
-                   {value},
+                   {value_text(pairs.first.value, wide.value)},
                    {std::string(preset.summary)}});
   }
   return any ? table.render(colored) + "\n" : "";

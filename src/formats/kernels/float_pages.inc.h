@@ -33,12 +33,6 @@ constexpr int kKeyStrip =
     kMxBlock;  // dims: 4 KiB of bf16, 512 products for each load and store of sums
 constexpr int kValueStrip = 16;  // tokens
 
-// From a page to what will be read after it; 0: not known.
-KVANT_INLINE ptrdiff_t distance_ahead(const FloatPage& page) {
-  const auto here = reinterpret_cast<intptr_t>(page.data);
-  return page.next == nullptr ? 0 : reinterpret_cast<intptr_t>(page.next) - here;
-}
-
 // At the step `at` bytes into a strip: asks for that place of the next strip, and of the next page.
 // Several steps share a cache line; each line is asked for once.
 template <size_t kStepBytes>
@@ -96,7 +90,7 @@ void float_key_scores_as(const FloatPage& page, const float* queries, int num_qu
     const float* q = queries + static_cast<size_t>(first) * dim;
     float* out = scores + static_cast<size_t>(first) * stride;
     const std::byte* strip = page.data;
-    const ptrdiff_t distance = distance_ahead(page);
+    const ptrdiff_t distance = distance_ahead(page.data, page.next);
     for (size_t d = 0; d < dim; d += kKeyStrip, strip += kBytesOf<kType> * kTokens * kKeyStrip) {
       if (page.block_scale != nullptr) {
         score_block<kType, block.kCount>(strip, distance, page, d, q + d, out, stride);
@@ -156,7 +150,7 @@ KVANT_INLINE void accumulate_channels(const FloatPage& page, int first, int coun
   float_weights(page, scale, p, stride_p, weights);
   const size_t row_bytes = kBytesOf<kType> * static_cast<size_t>(page.dim);
   const std::byte* strip = page.data + kBytesOf<kType> * static_cast<size_t>(first);
-  const ptrdiff_t distance = distance_ahead(page);
+  const ptrdiff_t distance = distance_ahead(page.data, page.next);
   for (int t = 0; t < page.num_tokens; t += kValueStrip, strip += row_bytes * kValueStrip) {
     const int rest = page.num_tokens - t;
     accumulate_strip<kType, kQueries>(strip, distance, row_bytes, count,

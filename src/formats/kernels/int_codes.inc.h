@@ -33,17 +33,11 @@ const uint8_t* unpack_plane(const uint8_t* codes, ptrdiff_t ahead, int num_group
   return codes;
 }
 
-// From the codes to what is asked for while they are read: themselves where nothing is known.
-KVANT_INLINE ptrdiff_t distance_ahead(const IntPage& page) {
-  const auto here = reinterpret_cast<intptr_t>(page.codes);
-  return page.next == nullptr ? 0 : reinterpret_cast<intptr_t>(page.next) - here;
-}
-
 // Puts the planes of a page together: 8-bit codes, [group][quad] vectors of 64 bytes.
 void unpack(const IntPage& page, int num_groups, int num_quads, uint8_t* tiles) {
   const Planes planes = planes_of(page.bits);
   const uint8_t* codes = page.codes;
-  const ptrdiff_t ahead = distance_ahead(page);
+  const ptrdiff_t ahead = distance_ahead(page.codes, page.next);
   for (int p = 0, low_bit = 0; p < planes.count; low_bit += planes.width[p++]) {
     const int width = planes.width[p];
     if (width == 4) codes = unpack_plane<4>(codes, ahead, num_groups, num_quads, low_bit, tiles);
@@ -100,7 +94,7 @@ void open_page(const IntPage& page, int num_tiles, int num_quads, OpenPage& open
   open.width = as_they_lie ? page.bits : 8;
   open.num_vectors = plane_vectors(open.width, num_quads);
   open.tiles = as_they_lie ? page.codes : open.unpacked;
-  open.ahead = as_they_lie ? distance_ahead(page) : 0;
+  open.ahead = as_they_lie ? distance_ahead(page.codes, page.next) : 0;
   if (!as_they_lie) unpack(page, num_tiles, num_quads, open.unpacked);
   open.dim = page.dim;
   open.per_channel = page.layout == ScaleLayout::kChannel;

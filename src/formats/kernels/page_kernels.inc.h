@@ -31,6 +31,12 @@ KVANT_INLINE void ask_for_later(const void* p, ptrdiff_t distance) {
   __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<intptr_t>(p) + distance), 0, 2);
 }
 
+// From a page to what will be read after it; 0, so that the page asks for itself: not known.
+KVANT_INLINE ptrdiff_t distance_ahead(const void* page, const void* next) {
+  const auto here = reinterpret_cast<intptr_t>(page);
+  return next == nullptr ? 0 : reinterpret_cast<intptr_t>(next) - here;
+}
+
 template <int kSize>
 struct Block {
   static constexpr int kCount = kSize;
