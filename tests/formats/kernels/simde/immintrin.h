@@ -51,13 +51,6 @@ inline __m512i cvtepu16_epi32(__m256i a) {
 inline __m512 cvtph_ps(__m256i a) {
   return lane_by_lane<__m512, float, uint16_t, 16>(a, [](uint16_t x) { return f16_to_f32(x); });
 }
-inline __m128i cvtepi32_epi8(__m512i a) {
-  return lane_by_lane<__m128i, uint8_t, int32_t, 16>(a, [](int32_t x) { return x & 0xff; });
-}
-
-inline __m512i srai_epi32(__m512i a, unsigned n) {
-  return lane_by_lane<__m512i, int32_t, int32_t, 16>(a, [n](int32_t x) { return x >> n; });
-}
 
 inline __m512 fmadd_ps(__m512 a, __m512 b, __m512 c) {  // SIMDe's rounds twice
   const auto x = reinterpret<Lanes<float, 16>>(a);
@@ -73,8 +66,6 @@ inline __m512 fmadd_ps(__m512 a, __m512 b, __m512 c) {  // SIMDe's rounds twice
 #define _mm512_cvtepi32_ps kvant::simde_gaps::cvtepi32_ps
 #define _mm512_cvtepu16_epi32 kvant::simde_gaps::cvtepu16_epi32
 #define _mm512_cvtph_ps kvant::simde_gaps::cvtph_ps
-#define _mm512_cvtepi32_epi8 kvant::simde_gaps::cvtepi32_epi8
-#define _mm512_srai_epi32 kvant::simde_gaps::srai_epi32
 
 // Names that SIMDe has but doesn't alias, or aliases wrongly.
 #define __mmask16 simde__mmask16
