@@ -129,8 +129,7 @@ class Case {
     p_.resize(q * kTokens);
     for (float& x : p_) x = static_cast<float>(random.uniform());
     out_.resize(q * std::max(d, size_t{kTokens}));
-    prepared_ =
-        AlignedArray<std::byte>(table.int_query_bytes(queries, dim, num_groups(), desc.layout));
+    prepared_ = AlignedArray<std::byte>(table.int_query_bytes(queries, shape()));
     prepare();
   }
 
@@ -140,10 +139,11 @@ class Case {
     return desc_.key ? key_code_bytes(desc_.bits, dim_) : value_code_bytes(desc_.bits, dim_);
   }
 
+  IntShape shape() const { return {desc_.bits, dim_, num_groups(), desc_.layout}; }
+
   void prepare() {
     if (desc_.kind != Kind::kInt || !desc_.key) return;
-    table_.int_prepare_query(queries_.data(), num_queries_, dim_, num_groups(), desc_.layout,
-                             prepared_.data());
+    table_.int_prepare_query(queries_.data(), num_queries_, shape(), prepared_.data());
   }
 
   void run(const uint8_t* bytes) {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 
+#include "base/huge_pages.h"
+
 namespace kvant {
 
 // A cache line, and the widest vector of any instruction set that we use.
@@ -47,6 +49,7 @@ class AlignedArray {
     if (size == 0) return;
     void* p = std::aligned_alloc(kAlignment, round_up(size * sizeof(T), kAlignment));
     if (p == nullptr) throw std::bad_alloc();
+    prefer_huge_pages(p, size * sizeof(T));
     data_.reset(static_cast<T*>(p));
   }
 

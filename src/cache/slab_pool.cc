@@ -1,6 +1,5 @@
 #include "cache/slab_pool.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,7 +34,7 @@ size_t system_page_bytes() {
 SlabPool::~SlabPool() {
   for (Class& c : classes_) {
     for (Chunk& chunk : c.chunks) {
-      if (chunk.base != nullptr) munmap(chunk.base, chunk.bytes);
+      if (chunk.base != nullptr) ChunkMemory::give_back(chunk.base, chunk.bytes);
     }
   }
 }
@@ -90,10 +89,8 @@ size_t SlabPool::slabs_of_next_chunk(const Class& c) {
 
 Status SlabPool::add_chunk(Class& c, size_t num_slabs) {
   const size_t bytes = round_up(num_slabs * c.slab_bytes, system_page_bytes());
-  const int populate = options_.fixed ? MAP_POPULATE : 0;
-  void* base =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | populate, -1, 0);
-  if (base == MAP_FAILED) {
+  std::byte* const base = options_.fixed ? c.memory.take_populated(bytes) : c.memory.take(bytes);
+  if (base == nullptr) {
     return exhausted("the system gave no " + std::to_string(bytes) +
                      " bytes for pages; the pool holds " + std::to_string(reserved_bytes_));
   }
@@ -106,7 +103,7 @@ Status SlabPool::add_chunk(Class& c, size_t num_slabs) {
     c.unused_chunks.pop_back();
   }
   Chunk& chunk = c.chunks[index];
-  chunk = Chunk{.base = static_cast<std::byte*>(base), .bytes = bytes};
+  chunk = Chunk{.base = base, .bytes = bytes};
   chunk.num_slabs = chunk.num_free = static_cast<uint32_t>(num_slabs);
   for (size_t i = num_slabs; i-- > 0;) {
     uint32_t slot = c.first_unbacked;
@@ -130,7 +127,7 @@ Status SlabPool::add_chunk(Class& c, size_t num_slabs) {
 void SlabPool::remove_chunk(Class& c, uint32_t index) {
   Chunk& chunk = c.chunks[index];
   close_chunk(c, index);
-  munmap(chunk.base, chunk.bytes);
+  ChunkMemory::give_back(chunk.base, chunk.bytes);
   reserved_bytes_ -= chunk.bytes;
   c.backed -= chunk.num_slabs;
   for (uint32_t slot = chunk.first_free; slot != kNone;) {

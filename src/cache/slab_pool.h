@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "cache/chunk_memory.h"
 #include "cache/handle.h"
 #include "kvant/status.h"
 
@@ -96,6 +97,7 @@ class SlabPool {
   struct Class {
     size_t slab_bytes = 0;
     SlabKind kind = SlabKind::kExact;
+    ChunkMemory memory;
     std::vector<Slot> slots;
     std::vector<Chunk> chunks;
     std::vector<uint32_t> unused_chunks;

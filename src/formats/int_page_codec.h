@@ -14,12 +14,10 @@ namespace kvant {
 class IntPageCodec : public Codec {
  public:
   size_t query_bytes(int num_queries) const final {
-    return kernels_.int_query_bytes(num_queries, static_cast<int>(dim_),
-                                    static_cast<int>(num_groups_), layout_);
+    return kernels_.int_query_bytes(num_queries, shape());
   }
   void prepare_query(const float* queries, int num_queries, std::byte* prepared) const final {
-    kernels_.int_prepare_query(queries, num_queries, static_cast<int>(dim_),
-                               static_cast<int>(num_groups_), layout_, prepared);
+    kernels_.int_prepare_query(queries, num_queries, shape(), prepared);
   }
   void scores(const PageRead& page, const std::byte* prepared, int num_queries, int64_t,
               float* scores, size_t stride) const final {
@@ -67,6 +65,9 @@ class IntPageCodec : public Codec {
   const size_t code_bytes_;
 
  private:
+  IntShape shape() const {
+    return {bits_, static_cast<int>(dim_), static_cast<int>(num_groups_), layout_};
+  }
   IntPage open(const PageRead& page) const {
     IntPage view = view_of(page.bytes);
     if (page.next.empty()) return view;

@@ -21,12 +21,13 @@
 // token group or channel. Where scales are per channel, a factor per token may multiply all that;
 // it is a byte b that stands for the positive binary16 of the bits b << 7, or a binary16. Where
 // they are per token, a binary16 per channel may, of V. Scales of blocks may be E4M3 or E8M0 bytes
-// times one float, and codes of 4 bits may be places in a table of 16 bytes u.
+// times one float, and codes of 4 bits may be places in a table of 16 bytes u ≤ 32.
 //
-// Precision (docs/numerics.md): queries and probabilities are quantized to integers of magnitude ≤
-// 32639, so that both limbs of 256·hi + lo are signed bytes, each with one float scale per query
-// row and group (and, for V, page). Every function is safe to call from any thread; a query's
-// result doesn't depend on the other queries of the call.
+// Precision (docs/numerics.md): queries and probabilities are quantized to integers with one float
+// scale per query row and group (and, for V, page): beside codes of more than 4 bits of magnitude ≤
+// 32639, so that both limbs of 256·hi + lo are signed bytes, beside others of one limb. Every
+// function is safe to call from any thread; a query's result doesn't depend on the other queries of
+// the call.
 #pragma once
 
 #include <cstddef>
@@ -57,6 +58,14 @@ enum class ScaleLayout : uint8_t {
 // What the bytes of block scales are (OCP Microscaling Formats, 2023).
 enum class BlockScale : uint8_t { kE4m3, kE8m0 };
 
+// What prepared queries of integer pages depend on.
+struct IntShape {
+  int bits;
+  int dim;
+  int num_groups;  // of kToken; 1 otherwise
+  ScaleLayout layout;
+};
+
 struct IntPage {
   const uint8_t* codes;   // layout above, 64-byte aligned
   const uint16_t* scale;  // binary16; unused where there are block scales
@@ -74,11 +83,13 @@ struct IntPage {
   const uint8_t* block_scale = nullptr;
   BlockScale block_type = BlockScale::kE4m3;
   float unit = 1.0f;
-  // [16]: the u that a code of 4 bits stands for; nullptr: itself.
+  // [16]: the u ≤ 32 that a code of 4 bits stands for; nullptr: itself.
   const uint8_t* levels = nullptr;
   // What will be read after this page, or nullptr: as many bytes as the codes have are asked for
   // meanwhile.
   const uint8_t* next = nullptr;
+
+  IntShape shape() const { return {bits, dim, num_groups, layout}; }
 };
 
 // Which float a stored element is.
@@ -111,9 +122,9 @@ struct PageKernels {
   // Prepared queries for integer pages. For kPage and kToken layouts: q is quantized once. For
   // kChannel pages the scale differs per page, so the prepared form keeps q in float32 and
   // key_scores quantizes q∘scale per page.
-  size_t (*int_query_bytes)(int num_queries, int dim, int num_groups, ScaleLayout layout);
-  void (*int_prepare_query)(const float* queries, int num_queries, int dim, int num_groups,
-                            ScaleLayout layout, std::byte* prepared);
+  size_t (*int_query_bytes)(int num_queries, const IntShape& shape);
+  void (*int_prepare_query)(const float* queries, int num_queries, const IntShape& shape,
+                            std::byte* prepared);
   void (*int_key_scores)(const IntPage& page, const std::byte* prepared, int num_queries,
                          float* scores, size_t stride);
   void (*int_value_accumulate)(const IntPage& page, const float* p, size_t stride_p,

@@ -209,8 +209,8 @@ KVANT_INLINE U8 look_up(U8 table, U8 places) {
 }
 
 // Even and odd bytes of the codes as 16-bit integers, for products of pairs (dims 0 and 2, dims 1
-// and 3 of a quad). vpmaddubsw isn't used: it saturates at 16 bits, and two of it (one for each
-// limb) cost what two vpmaddwd cost.
+// and 3 of a quad) with rows of two limbs. vpmaddubsw isn't used for them: it saturates at 16 bits,
+// and two of it (one for each limb) cost what two vpmaddwd cost.
 struct Codes {
   U8 even, odd;
 };
@@ -221,17 +221,10 @@ inline constexpr int32_t kCodeBias = 0;
 inline constexpr bool kNeedsDotProducts = false;
 // Acc that the kernels' inner loops may hold at once.
 inline constexpr int kAccumulators = 4;
-template <int kShift, int kWidth>
-KVANT_INLINE __m256i word_field(__m256i a) {
-  const __m256i shifted = kShift == 0 ? a : _mm256_srli_epi16(a, kShift);
-  return kShift + kWidth == 16 ? shifted
-                               : _mm256_and_si256(shifted, _mm256_set1_epi16((1 << kWidth) - 1));
-}
-// The codes in the kWidth bits of every byte from bit kShift on.
-template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
-  return {{word_field<kShift, kWidth>(a.lo), word_field<kShift, kWidth>(a.hi)},
-          {word_field<kShift + 8, kWidth>(a.lo), word_field<kShift + 8, kWidth>(a.hi)}};
+  const __m256i low = _mm256_set1_epi16(255);
+  return {{_mm256_and_si256(a.lo, low), _mm256_and_si256(a.hi, low)},
+          {_mm256_srli_epi16(a.lo, 8), _mm256_srli_epi16(a.hi, 8)}};
 }
 KVANT_INLINE Acc start_acc(int32_t x) { return {set1(x)}; }
 KVANT_INLINE __m256i broadcast_word(const std::byte* p) {
@@ -256,6 +249,58 @@ KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
   return acc;
 }
 KVANT_INLINE I32 finish(Acc acc) { return acc.sum; }
+
+// One byte of each of a quad's four integers, signed or not, beside codes of at most 127. Products
+// of neighbours are summed in runs of 16-bit integers, of so many quads that none can be too large
+// for products up to `largest`.
+struct Limb {
+  __m256i words;
+};
+KVANT_INLINE Limb load_limb(const std::byte* p) { return {broadcast_word(p)}; }
+struct Run {
+  __m256i lo, hi;
+};
+inline constexpr int kRuns = 4;
+constexpr int run_quads(int largest) { return 32767 / (2 * largest); }
+KVANT_INLINE Run start_run() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+KVANT_INLINE Run add_pairs(Run run, __m256i lo, __m256i hi) {
+  run.lo = _mm256_add_epi16(run.lo, lo);
+  run.hi = _mm256_add_epi16(run.hi, hi);
+  asm("" : "+x"(run.lo), "+x"(run.hi));
+  return run;
+}
+KVANT_INLINE Run dot_signed(Run run, U8 codes, Limb limb) {
+  return add_pairs(run, _mm256_maddubs_epi16(codes.lo, limb.words),
+                   _mm256_maddubs_epi16(codes.hi, limb.words));
+}
+KVANT_INLINE Run dot_unsigned(Run run, U8 codes, Limb limb) {
+  return add_pairs(run, _mm256_maddubs_epi16(limb.words, codes.lo),
+                   _mm256_maddubs_epi16(limb.words, codes.hi));
+}
+KVANT_INLINE I32 add_run(I32 sum, Run run) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(run.lo, ones)),
+          _mm256_add_epi32(sum.hi, _mm256_madd_epi16(run.hi, ones))};
+}
+// The lowest byte of each.
+KVANT_INLINE void store_low_bytes(std::byte* limbs, I32 a) {
+  const __m256i low = _mm256_set1_epi32(255);
+  const __m256i words = _mm256_permute4x64_epi64(
+      _mm256_packs_epi32(_mm256_and_si256(a.lo, low), _mm256_and_si256(a.hi, low)), 0xd8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(limbs),
+      _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+// The high limb of 256·high + low with low in [−128, 127], in the lowest byte.
+KVANT_INLINE I32 high_limb(I32 a) {
+  const __m256i half = _mm256_set1_epi32(128);
+  return {_mm256_srli_epi32(_mm256_add_epi32(a.lo, half), 8),
+          _mm256_srli_epi32(_mm256_add_epi32(a.hi, half), 8)};
+}
+KVANT_INLINE I32 times_256(I32 a) {
+  return {_mm256_slli_epi32(a.lo, 8), _mm256_slli_epi32(a.hi, 8)};
+}
+
 // 16 integers of magnitude ≤ 32639 as limbs: per quad the pairs (0, 2) and (1, 3) as 16-bit
 // integers.
 KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {

@@ -172,6 +172,21 @@ KVANT_INLINE __m512i broadcast_word(const std::byte* p) {
   return _mm512_set1_epi32(word);
 }
 
+struct Limb {
+  __m512i words;
+};
+KVANT_INLINE Limb load_limb(const std::byte* p) { return {broadcast_word(p)}; }
+KVANT_INLINE void store_low_bytes(std::byte* limbs, I32 a) {
+  const __m512i first = _mm512_broadcast_i32x4(
+      _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+  const __m512i words = _mm512_shuffle_epi8(a.v, first);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(limbs), every_fourth(_mm512_castsi512_ps(words)));
+}
+KVANT_INLINE I32 high_limb(I32 a) {
+  return {_mm512_srli_epi32(_mm512_add_epi32(a.v, _mm512_set1_epi32(128)), 8)};
+}
+KVANT_INLINE I32 times_256(I32 a) { return {_mm512_slli_epi32(a.v, 8)}; }
+
 #if defined(KVANT_VNNI)
 
 // Unsigned codes times both signed limbs of 256·high + low, summed apart. A block is 16 high limbs
@@ -180,14 +195,7 @@ using Codes = U8;
 struct Acc {
   I32 high, low;
 };
-template <int kShift, int kWidth>
-KVANT_INLINE Codes split(U8 a) {
-  if constexpr (kWidth == 8) {
-    return a;
-  } else {
-    return field<kShift, kWidth>(a);
-  }
-}
+KVANT_INLINE Codes split(U8 a) { return a; }
 KVANT_INLINE Acc start_acc(int32_t x) { return {{_mm512_setzero_si512()}, set1(x)}; }
 struct Limbs {
   __m512i high, low;
@@ -205,6 +213,19 @@ KVANT_INLINE void add_dot(I32& sum, U8 codes, __m512i words) {
   sum.v = _mm512_dpbusd_epi32(sum.v, codes.v, words);
 #endif
 }
+using Run = I32;
+inline constexpr int kRuns = 16;
+constexpr int run_quads(int) { return 1 << 20; }
+KVANT_INLINE Run start_run() { return set1(int32_t{0}); }
+KVANT_INLINE Run dot_signed(Run run, U8 codes, Limb limb) {
+  add_dot(run, codes, limb.words);
+  return run;
+}
+KVANT_INLINE Run dot_unsigned(Run run, U8 codes, Limb limb) {
+  add_dot(run, {limb.words}, codes.v);
+  return run;
+}
+KVANT_INLINE I32 add_run(I32 sum, Run run) { return add(sum, run); }
 KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
   add_dot(acc.high, codes, limbs.high);
   add_dot(acc.low, codes, limbs.low);
@@ -234,15 +255,8 @@ struct Codes {
 struct Acc {
   I32 even, odd;
 };
-template <int kShift, int kWidth>
-KVANT_INLINE __m512i word_field(__m512i a) {
-  const __m512i shifted = kShift == 0 ? a : _mm512_srli_epi16(a, kShift);
-  return kShift + kWidth == 16 ? shifted
-                               : _mm512_and_si512(shifted, _mm512_set1_epi16((1 << kWidth) - 1));
-}
-template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
-  return {{word_field<kShift, kWidth>(a.v)}, {word_field<kShift + 8, kWidth>(a.v)}};
+  return {{_mm512_and_si512(a.v, _mm512_set1_epi16(255))}, {_mm512_srli_epi16(a.v, 8)}};
 }
 KVANT_INLINE Acc start_acc(int32_t x) { return {{_mm512_setzero_si512()}, set1(x)}; }
 struct Limbs {
@@ -257,6 +271,21 @@ KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
   return {{_mm512_add_epi32(acc.even.v, even)}, {_mm512_add_epi32(acc.odd.v, odd)}};
 }
 KVANT_INLINE I32 finish(Acc acc) { return add(acc.even, acc.odd); }
+struct Run {
+  __m512i pairs;  // 32 sums of 16 bits
+};
+inline constexpr int kRuns = 16;
+constexpr int run_quads(int largest) { return 32767 / (2 * largest); }
+KVANT_INLINE Run start_run() { return {_mm512_setzero_si512()}; }
+KVANT_INLINE Run dot_signed(Run run, U8 codes, Limb limb) {
+  return {_mm512_add_epi16(run.pairs, _mm512_maddubs_epi16(codes.v, limb.words))};
+}
+KVANT_INLINE Run dot_unsigned(Run run, U8 codes, Limb limb) {
+  return {_mm512_add_epi16(run.pairs, _mm512_maddubs_epi16(limb.words, codes.v))};
+}
+KVANT_INLINE I32 add_run(I32 sum, Run run) {
+  return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(run.pairs, _mm512_set1_epi16(1)))};
+}
 KVANT_INLINE __m256i word_pairs(__m256i x) {
   return _mm256_blend_epi16(x, _mm256_slli_epi32(_mm256_shuffle_epi32(x, 0x0e), 16), 0xaa);
 }

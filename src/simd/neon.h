@@ -200,6 +200,28 @@ KVANT_INLINE U8 look_up(U8 table, U8 places) {
   return each<U8>([](auto t, auto x) { return vqtbl1q_u8(t, x); }, table, places);
 }
 
+KVANT_INLINE int8x16_t low_bytes(I32 a) {
+  const int16x8_t first = vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1]));
+  const int16x8_t second = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
+  return vcombine_s8(vmovn_s16(first), vmovn_s16(second));
+}
+
+struct Limb {
+  int8x16_t words;
+};
+KVANT_INLINE Limb load_limb(const std::byte* p) {
+  return {vreinterpretq_s8_s32(vld1q_dup_s32(reinterpret_cast<const int32_t*>(p)))};
+}
+KVANT_INLINE void store_low_bytes(std::byte* limbs, I32 a) {
+  vst1q_s8(reinterpret_cast<int8_t*>(limbs), low_bytes(a));
+}
+KVANT_INLINE I32 high_limb(I32 a) {
+  return each<I32>([](auto x) { return vshrq_n_s32(vaddq_s32(x, vdupq_n_s32(128)), 8); }, a);
+}
+KVANT_INLINE I32 times_256(I32 a) {
+  return each<I32>([](auto x) { return vshlq_n_s32(x, 8); }, a);
+}
+
 #if defined(__ARM_FEATURE_DOTPROD)
 
 // Signed codes (the unsigned ones minus 128) times both signed limbs of 256·high + low, summed
@@ -214,10 +236,8 @@ struct Codes {
 struct Acc {
   I32 high, low;
 };
-template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
-  const U8 u = field<kShift, kWidth>(a);
-  return each<Codes>([](auto x) { return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(0x80))); }, u);
+  return each<Codes>([](auto x) { return vreinterpretq_s8_u8(veorq_u8(x, vdupq_n_u8(0x80))); }, a);
 }
 KVANT_INLINE Acc start_acc(int32_t x) { return {set1(int32_t{0}), set1(x)}; }
 using Limbs = int8x8_t;
@@ -235,15 +255,25 @@ KVANT_INLINE I32 finish(Acc acc) {
   return each<I32>([](auto h, auto l) { return vaddq_s32(vshlq_n_s32(h, 8), l); }, acc.high,
                    acc.low);
 }
-KVANT_INLINE int8x16_t low_bytes(I32 a) {
-  const int16x8_t first = vcombine_s16(vmovn_s32(a.v[0]), vmovn_s32(a.v[1]));
-  const int16x8_t second = vcombine_s16(vmovn_s32(a.v[2]), vmovn_s32(a.v[3]));
-  return vcombine_s8(vmovn_s16(first), vmovn_s16(second));
+using Run = I32;
+inline constexpr int kRuns = 4;
+constexpr int run_quads(int) { return 1 << 20; }
+KVANT_INLINE Run start_run() { return set1(int32_t{0}); }
+KVANT_INLINE Run dot_signed(Run run, U8 codes, Limb limb) {
+  for (int i = 0; i < 4; ++i)
+    run.v[i] = vdotq_s32(run.v[i], vreinterpretq_s8_u8(codes.v[i]), limb.words);
+  return run;
 }
+KVANT_INLINE Run dot_unsigned(Run run, U8 codes, Limb limb) {
+  for (int i = 0; i < 4; ++i) {
+    run.v[i] = vreinterpretq_s32_u32(
+        vdotq_u32(vreinterpretq_u32_s32(run.v[i]), codes.v[i], vreinterpretq_u8_s8(limb.words)));
+  }
+  return run;
+}
+KVANT_INLINE I32 add_run(I32 sum, Run run) { return add(sum, run); }
 KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {
-  const I32 high =
-      each<I32>([](auto x) { return vshrq_n_s32(vaddq_s32(x, vdupq_n_s32(128)), 8); }, a);
-  const int32x4_t h = vreinterpretq_s32_s8(low_bytes(high));
+  const int32x4_t h = vreinterpretq_s32_s8(low_bytes(high_limb(a)));
   const int32x4_t l = vreinterpretq_s32_s8(low_bytes(a));
   vst1q_s32(reinterpret_cast<int32_t*>(limbs), vzip1q_s32(h, l));
   vst1q_s32(reinterpret_cast<int32_t*>(limbs + 16), vzip2q_s32(h, l));
@@ -262,12 +292,10 @@ struct Codes {
 struct Acc {
   int32x4_t low[4], high[4];
 };
-template <int kShift, int kWidth>
 KVANT_INLINE Codes split(U8 a) {
-  const U8 u = field<kShift, kWidth>(a);
   Codes codes;
   for (int i = 0; i < 4; ++i) {
-    const uint16x8_t words = vreinterpretq_u16_u8(u.v[i]);
+    const uint16x8_t words = vreinterpretq_u16_u8(a.v[i]);
     codes.even[i] = vreinterpretq_s16_u16(vandq_u16(words, vdupq_n_u16(0xff)));
     codes.odd[i] = vreinterpretq_s16_u16(vshrq_n_u16(words, 8));
   }
@@ -302,6 +330,37 @@ KVANT_INLINE Acc dot(Acc acc, Codes codes, Limbs limbs) {
 KVANT_INLINE I32 finish(Acc acc) {
   I32 sum;
   for (int i = 0; i < 4; ++i) sum.v[i] = vpaddq_s32(acc.low[i], acc.high[i]);
+  return sum;
+}
+// Products of neighbours, summed in runs of so many quads that none can leave 16 bits.
+struct Run {
+  int16x8_t v[4];
+};
+inline constexpr int kRuns = 4;
+constexpr int run_quads(int largest) { return 32767 / (2 * largest); }
+KVANT_INLINE Run start_run() {
+  const int16x8_t none = vdupq_n_s16(0);
+  return {{none, none, none, none}};
+}
+KVANT_INLINE Run dot_signed(Run run, U8 codes, Limb limb) {
+  for (int i = 0; i < 4; ++i) {
+    const int8x16_t c = vreinterpretq_s8_u8(codes.v[i]);
+    const int16x8_t low = vmull_s8(vget_low_s8(c), vget_low_s8(limb.words));
+    run.v[i] = vaddq_s16(run.v[i], vpaddq_s16(low, vmull_high_s8(c, limb.words)));
+  }
+  return run;
+}
+KVANT_INLINE Run dot_unsigned(Run run, U8 codes, Limb limb) {
+  const uint8x16_t words = vreinterpretq_u8_s8(limb.words);
+  for (int i = 0; i < 4; ++i) {
+    const uint16x8_t low = vmull_u8(vget_low_u8(codes.v[i]), vget_low_u8(words));
+    const uint16x8_t pairs = vpaddq_u16(low, vmull_high_u8(codes.v[i], words));
+    run.v[i] = vaddq_s16(run.v[i], vreinterpretq_s16_u16(pairs));
+  }
+  return run;
+}
+KVANT_INLINE I32 add_run(I32 sum, Run run) {
+  for (int i = 0; i < 4; ++i) sum.v[i] = vpadalq_s16(sum.v[i], run.v[i]);
   return sum;
 }
 KVANT_INLINE void store_limbs(std::byte* limbs, I32 a) {

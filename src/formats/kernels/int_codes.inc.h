@@ -99,71 +99,244 @@ void open_page(const IntPage& page, int num_tiles, int num_quads, OpenPage& open
   open.dim = page.dim;
   open.per_channel = page.layout == ScaleLayout::kChannel;
   open.num_groups = open.per_channel ? 1 : page.num_groups;
-  open.offset = page.offset;
+  const int middle = middle_of(page.bits, page.zero != nullptr);
+  open.offset = page.offset + middle;
   const int count = open.per_channel ? page.dim : kTokens * page.num_groups;
   open_scales(page, count, open.scale);
   widen(page.zero, count, page.layout == ScaleLayout::kPage, open.zero);
+  for (int i = 0; middle != 0 && i < count; i += kLanes) {
+    store(open.zero + i,
+          fma(load(open.scale + i), set1(static_cast<float>(middle)), load(open.zero + i)));
+  }
   if (open.per_channel) open_factors(page, open.factor);
   open.has_across = !open.per_channel && page.across != nullptr;
   if (open.has_across) widen(page.across, page.dim, false, open.across);
   for (int i = 0; page.levels != nullptr && i < 64; ++i) open.levels[i] = page.levels[i % 16];
 }
 
-// How the bit fields of a vector become codes: as they are, or as places in a table.
-template <int kBits>
-struct PlainCodes {
-  static constexpr int kWidth = kBits;
+// How codes are multiplied with rows of integers: with both limbs of each (TwoLimbs), with one and,
+// where there is one, the other (SparseLimbs), or with one byte (Bytes).
+struct TwoLimbs {
+  using Sum = Acc;
+  static constexpr int kSums = kAccumulators;
+  static constexpr int kQuadBytes = 8;
+  static constexpr int kBias = kCodeBias;
 };
-struct TableCodes {
-  static constexpr int kWidth = 4;
-  U8 table;
+struct SparseLimbs {
+  using Sum = Run;
+  static constexpr int kSums = kRuns;
+  static constexpr int kQuadBytes = 4;
+  static constexpr int kBias = 0;
+  static constexpr int kLargest = 128;
 };
-template <int kSlot, int kBits>
-KVANT_INLINE Codes read_codes(PlainCodes<kBits>, U8 vector) {
-  return split<kBits * kSlot, kBits>(vector);
+struct Bytes {
+  using Sum = Run;
+  static constexpr int kSums = kRuns;
+  static constexpr int kQuadBytes = 4;
+  static constexpr int kBias = 0;
+  static constexpr int kLargest = 255;
+};
+KVANT_INLINE Limbs load_words(TwoLimbs, const std::byte* p) { return load_limbs(p); }
+KVANT_INLINE Limb load_words(SparseLimbs, const std::byte* p) { return load_limb(p); }
+KVANT_INLINE Limb load_words(Bytes, const std::byte* p) { return load_limb(p); }
+KVANT_INLINE Acc multiply(TwoLimbs, Acc acc, Codes codes, Limbs words) {
+  return dot(acc, codes, words);
 }
-template <int kSlot>
-KVANT_INLINE Codes read_codes(const TableCodes& reader, U8 vector) {
-  return split<0, 8>(look_up(reader.table, field<4 * kSlot, 4>(vector)));
+KVANT_INLINE Run multiply(SparseLimbs, Run run, U8 codes, Limb word) {
+  return dot_signed(run, codes, word);
+}
+KVANT_INLINE Run multiply(Bytes, Run run, U8 codes, Limb word) {
+  return dot_unsigned(run, codes, word);
 }
 
-// Adds the dot products of quads [from, to) of kTiles neighbouring tiles with kQueries rows of
-// limbs, `stride` bytes apart. A tile is `num_vectors` vectors, each holding a quad in every field
-// of the reader's width. What is loaded first is asked for `ahead` bytes further on, too.
-template <int kTiles, int kQueries, typename Reader, int kSlot = 0>
-KVANT_INLINE void dot_quads(const Reader& reader, const uint8_t* tile, ptrdiff_t ahead,
-                            int num_vectors, int from, int to, const std::byte* limbs,
-                            size_t stride, Acc (&acc)[kTiles][kQueries]) {
+// How the bit fields of a vector become codes: as they are, or as places in a table.
+struct LargeCodes {
+  using Queries = TwoLimbs;
+  using Probabilities = TwoLimbs;
+  static constexpr int kWidth = 8;
+};
+template <int kBits>
+struct SmallCodes {
+  using Queries = SparseLimbs;
+  using Probabilities = Bytes;
+  static constexpr int kWidth = kBits;
+  static constexpr int kLargest = 15;
+};
+struct TableCodes {
+  using Queries = SparseLimbs;
+  using Probabilities = Bytes;
+  static constexpr int kWidth = 4;
+  static constexpr int kLargest = 32;
+  U8 table;
+};
+template <int kSlot>
+KVANT_INLINE Codes read_codes(LargeCodes, U8 vector) {
+  return split(vector);
+}
+template <int kSlot, int kBits>
+KVANT_INLINE U8 read_codes(SmallCodes<kBits>, U8 vector) {
+  if constexpr (kBits == 8) {
+    return vector;
+  } else {
+    return field<kBits * kSlot, kBits>(vector);
+  }
+}
+template <int kSlot>
+KVANT_INLINE U8 read_codes(const TableCodes& reader, U8 vector) {
+  return look_up(reader.table, field<4 * kSlot, 4>(vector));
+}
+
+// use(Block<n>{}, tile) over the tiles [first, end), for as many at once as have room for their
+// sums of kQueries queries.
+template <int kQueries, typename Words, typename Use>
+KVANT_INLINE void for_tile_blocks(int first, int end, Use use) {
+  int tile = first;
+  if constexpr (Words::kSums >= 4 * kQueries) {
+    for (; tile + 4 <= end; tile += 4) use(Block<4>{}, tile);
+  }
+  if constexpr (Words::kSums >= 2 * kQueries) {
+    for (; tile + 2 <= end; tile += 2) use(Block<2>{}, tile);
+  }
+  for (; tile < end; ++tile) use(Block<1>{}, tile);
+}
+
+// Neighbouring tiles, each of `num_vectors` vectors, and how far from them lies what is asked for
+// while they are read.
+struct Tiles {
+  const uint8_t* bytes;
+  int num_vectors;
+  ptrdiff_t ahead;
+};
+
+// Rows of limbs, `stride` bytes apart.
+struct LimbBytes {
+  const std::byte* first;
+  size_t stride;
+};
+
+// Adds the dot products of quads [from, to) of kTiles tiles with kQueries rows of limbs. A vector
+// holds a quad in every field of the reader's width.
+template <typename Words, int kTiles, int kQueries, typename Reader, int kSlot = 0>
+KVANT_INLINE void dot_quads(const Reader& reader, const Tiles& tiles, int from, int to,
+                            const LimbBytes& limbs, typename Words::Sum (&acc)[kTiles][kQueries]) {
+  const int num_vectors = tiles.num_vectors;
   const int first = from > kSlot * num_vectors ? from : kSlot * num_vectors;
   const int last = to < (kSlot + 1) * num_vectors ? to : (kSlot + 1) * num_vectors;
-  const uint8_t* vector = tile + 64 * (first - kSlot * num_vectors);
-  const std::byte* quad_limbs = limbs + 8 * first;
+  const uint8_t* vector = tiles.bytes + 64 * (first - kSlot * num_vectors);
+  const std::byte* quad_limbs = limbs.first + Words::kQuadBytes * first;
   // Unrolled, GCC sums the products of several quads before it adds them to the accumulators, and
   // runs out of registers.
 #pragma GCC unroll 1
-  for (int quad = first; quad < last; ++quad, vector += 64, quad_limbs += 8) {
-    Limbs words[kQueries];
-    for (size_t i = 0; i < kQueries; ++i) words[i] = load_limbs(quad_limbs + i * stride);
+  for (int quad = first; quad < last; ++quad, vector += 64, quad_limbs += Words::kQuadBytes) {
+    decltype(load_words(Words{}, quad_limbs)) words[kQueries];
+    for (size_t i = 0; i < kQueries; ++i)
+      words[i] = load_words(Words{}, quad_limbs + i * limbs.stride);
     for (int j = 0; j < kTiles; ++j) {
       const uint8_t* from_tile = vector + 64 * j * num_vectors;
-      if constexpr (kSlot == 0) ask_for_later(tile + 64 * (kTiles * quad + j), ahead);
-      const Codes codes = read_codes<kSlot>(reader, load_bytes(from_tile));
-      for (size_t i = 0; i < kQueries; ++i) acc[j][i] = dot(acc[j][i], codes, words[i]);
+      if constexpr (kSlot == 0) ask_for_later(tiles.bytes + 64 * (kTiles * quad + j), tiles.ahead);
+      const auto codes = read_codes<kSlot>(reader, load_bytes(from_tile));
+      for (size_t i = 0; i < kQueries; ++i)
+        acc[j][i] = multiply(Words{}, acc[j][i], codes, words[i]);
     }
   }
   if constexpr ((kSlot + 1) * Reader::kWidth < 8) {
-    dot_quads<kTiles, kQueries, Reader, kSlot + 1>(reader, tile, ahead, num_vectors, from, to,
-                                                   limbs, stride, acc);
+    dot_quads<Words, kTiles, kQueries, Reader, kSlot + 1>(reader, tiles, from, to, limbs, acc);
   }
 }
 
-// run(reader) with the reader of the page's codes.
-template <typename Run>
-KVANT_INLINE void with_reader(const OpenPage& page, bool has_levels, Run run) {
-  if (has_levels) return run(TableCodes{load_bytes(page.levels)});
-  if (page.width == 8) return run(PlainCodes<8>{});
-  if (page.width == 4) return run(PlainCodes<4>{});
-  run(PlainCodes<2>{});
+// Rows of limbs, and where the sums of their products begin.
+template <int kQueries>
+struct LimbView {
+  LimbBytes limbs;
+  ptrdiff_t high;  // of sparse limbs: bytes to the second ones; 0: there are none
+  int32_t start[kQueries];
+};
+
+template <size_t kTiles, int kQueries>
+KVANT_INLINE void start_runs(Run (&runs)[kTiles][kQueries]) {
+  for (auto& tile_runs : runs) {
+    for (Run& run : tile_runs) run = start_run();
+  }
+}
+
+// 256 times the products of second limbs. Few quads have one, if any.
+template <int kTiles, int kQueries, typename Reader>
+KVANT_INLINE void add_high_limbs(const Reader& reader, const Tiles& tiles, int from, int to,
+                                 const LimbBytes& high, I32 (&sums)[kTiles][kQueries]) {
+  constexpr int kQuads = run_quads(SparseLimbs::kLargest * Reader::kLargest);
+  int quad = from;
+  while (quad < to) {
+    Run runs[kTiles][kQueries];
+    start_runs(runs);
+    for (int left = kQuads; quad < to && left > 0; ++quad) {
+      uint32_t any = 0;
+      for (size_t i = 0; i < kQueries; ++i) {
+        uint32_t word;
+        __builtin_memcpy(&word, high.first + i * high.stride + 4 * quad, sizeof(word));
+        any |= word;
+      }
+      if (any == 0) continue;
+      dot_quads<SparseLimbs>(reader, tiles, quad, quad + 1, high, runs);
+      --left;
+    }
+    for (size_t j = 0; j < kTiles; ++j) {
+      for (size_t i = 0; i < kQueries; ++i) {
+        const I32 sum = add_run(set1(int32_t{0}), runs[j][i]);
+        sums[j][i] = add(sums[j][i], times_256(sum));
+      }
+    }
+  }
+}
+
+// The integer sums of quads [from, to) of tiles [tile, tile + kTiles).
+template <typename Words, int kTiles, int kQueries, typename Reader>
+KVANT_INLINE void dot_tiles(const Reader& reader, const OpenPage& page, int tile, int from, int to,
+                            const LimbView<kQueries>& rows, I32 (&sums)[kTiles][kQueries]) {
+  const Tiles tiles = {.bytes = page.tiles + 64 * tile * page.num_vectors,
+                       .num_vectors = page.num_vectors,
+                       .ahead = page.ahead};
+  if constexpr (Words::kQuadBytes == 8) {
+    Acc acc[kTiles][kQueries];
+    for (size_t i = 0; i < kQueries; ++i) {
+      const Acc start = start_acc(rows.start[i]);
+      for (auto& tile_acc : acc) tile_acc[i] = start;
+    }
+    dot_quads<Words>(reader, tiles, from, to, rows.limbs, acc);
+    for (size_t j = 0; j < kTiles; ++j) {
+      for (size_t i = 0; i < kQueries; ++i) sums[j][i] = finish(acc[j][i]);
+    }
+  } else {
+    for (size_t i = 0; i < kQueries; ++i) {
+      for (auto& tile_sums : sums) tile_sums[i] = set1(rows.start[i]);
+    }
+    constexpr int kQuads = run_quads(Words::kLargest * Reader::kLargest);
+    for (int quad = from; quad < to; quad += kQuads) {
+      Run runs[kTiles][kQueries];
+      start_runs(runs);
+      dot_quads<Words>(reader, tiles, quad, quad + kQuads < to ? quad + kQuads : to, rows.limbs,
+                       runs);
+      for (size_t j = 0; j < kTiles; ++j) {
+        for (size_t i = 0; i < kQueries; ++i) sums[j][i] = add_run(sums[j][i], runs[j][i]);
+      }
+    }
+    if constexpr (Words::kLargest == SparseLimbs::kLargest) {
+      if (rows.high != 0) {
+        const Tiles read = {.bytes = tiles.bytes, .num_vectors = tiles.num_vectors, .ahead = 0};
+        add_high_limbs(reader, read, from, to, {rows.limbs.first + rows.high, rows.limbs.stride},
+                       sums);
+      }
+    }
+  }
+}
+
+// use(reader) with the reader of the page's codes.
+template <typename Use>
+KVANT_INLINE void with_reader(const OpenPage& page, const IntPage& stored, Use use) {
+  if (stored.levels != nullptr) return use(TableCodes{load_bytes(page.levels)});
+  if (needs_two_limbs(stored.bits)) return use(LargeCodes{});
+  if (page.width == 8) return use(SmallCodes<8>{});
+  if (page.width == 4) return use(SmallCodes<4>{});
+  use(SmallCodes<2>{});
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ bool int_dim_fits(int bits, int offset, int dim) {
   const int64_t top = (int64_t{1} << bits) - 1;
   const int64_t largest = offset > top - offset ? offset : top - offset;
   return dim > 0 && dim % 16 == 0 && dim <= kMaxIntDim &&
-         static_cast<int64_t>(kLimbMax) * dim * largest < (int64_t{1} << 31);
+         static_cast<int64_t>(kTwoLimbMax) * dim * largest < (int64_t{1} << 31);
 }
 
 void pack_key_codes(const uint8_t* u, int bits, int dim, uint8_t* codes) {

@@ -53,20 +53,6 @@ KVANT_INLINE void for_query_blocks(int num_queries, Run run) {
   if (rest == 1) run(Block<1>{}, first);
 }
 
-// run(Block<n>{}, tile) over the tiles [first, end), for as many at once as have room for their
-// sums of kQueries queries.
-template <int kQueries, typename Run>
-KVANT_INLINE void for_tile_blocks(int first, int end, Run run) {
-  int tile = first;
-  if constexpr (kAccumulators >= 4 * kQueries) {
-    for (; tile + 4 <= end; tile += 4) run(Block<4>{}, tile);
-  }
-  if constexpr (kAccumulators >= 2 * kQueries) {
-    for (; tile + 2 <= end; tile += 2) run(Block<2>{}, tile);
-  }
-  for (; tile < end; ++tile) run(Block<1>{}, tile);
-}
-
 template <int kRows>
 KVANT_INLINE void sum_each(const F32 (&rows)[kRows], float* out) {
   if constexpr (kRows == 4) {

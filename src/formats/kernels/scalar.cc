@@ -40,15 +40,29 @@ float dot_of(const float* x, const float* y, int n) {
   return reduce_add(lanes);
 }
 
-// Quantizes x to integers of magnitude ≤ 32639 with one scale; `sum` is left to the caller.
-QuantizedRow quantize(const float* x, int n, int16_t* out) {
+enum class Row { kQuery, kProbabilities };
+
+// How many steps make 1 of a row, beside codes of `bits`.
+float steps_of_one(const float* x, int n, int bits, Row kind, float largest) {
+  const float most = kTwoLimbMax / largest;
+  if (needs_two_limbs(bits)) return most;
+  if (kind == Row::kProbabilities) return kByteMax / largest;
+  const float mean = std::sqrt(dot_of(x, x, n) / static_cast<float>(n));
+  return std::min(std::max(kStepsOfMean / mean, kOneLimbMax / largest), most);
+}
+
+// Quantizes x to integers with one scale; bytes of probabilities are dithered. `sum` is left to the
+// caller.
+QuantizedRow quantize(const float* x, int n, int bits, Row kind, int16_t* out) {
+  const bool dithered = kind == Row::kProbabilities && !needs_two_limbs(bits);
   float largest = 0;
   for (int i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
   QuantizedRow row{};
-  const float to_int = largest < kTinyMax ? 0.0f : kLimbMax / largest;
-  row.scale = largest < kTinyMax ? 0.0f : largest / kLimbMax;
+  const float to_int = largest < kTinyMax ? 0.0f : steps_of_one(x, n, bits, kind, largest);
+  row.scale = largest < kTinyMax ? 0.0f : 1.0f / to_int;
   for (int i = 0; i < n; ++i) {
-    out[i] = static_cast<int16_t>(std::lrint(x[i] * to_int));
+    const float value = dithered ? std::fma(x[i], to_int, kDither.of_token[i]) : x[i] * to_int;
+    out[i] = static_cast<int16_t>(std::lrint(value));
     row.int_sum += out[i];
   }
   return row;
@@ -88,6 +102,14 @@ std::vector<float> page_scales(const IntPage& page) {
   return out;
 }
 
+// What u is less by in products with integers; what that leaves out of a value goes into `zero`.
+int offset_of(const IntPage& page, const std::vector<float>& scale, std::vector<float>& zero) {
+  const int middle = middle_of(page.bits, page.zero != nullptr);
+  for (size_t i = 0; middle != 0 && i < zero.size(); ++i)
+    zero[i] = std::fma(scale[i], static_cast<float>(middle), zero[i]);
+  return page.offset + middle;
+}
+
 // The codes of a page that are places in a table.
 void look_up(const IntPage& page, std::vector<uint8_t>& u) {
   if (page.levels == nullptr) return;
@@ -106,14 +128,15 @@ std::vector<float> page_factors(const IntPage& page) {
   return out;
 }
 
-size_t int_query_bytes(int num_queries, int dim, int num_groups, ScaleLayout layout) {
+size_t int_query_bytes(int num_queries, const IntShape& shape) {
   return static_cast<size_t>(num_queries) *
-         query_record_bytes(dim, num_groups, layout == ScaleLayout::kChannel);
+         query_record_bytes(shape.dim, shape.num_groups, shape.layout == ScaleLayout::kChannel);
 }
 
-void int_prepare_query(const float* queries, int num_queries, int dim, int num_groups,
-                       ScaleLayout layout, std::byte* prepared) {
-  const size_t record = int_query_bytes(1, dim, num_groups, layout);
+void int_prepare_query(const float* queries, int num_queries, const IntShape& shape,
+                       std::byte* prepared) {
+  const auto [bits, dim, num_groups, layout] = shape;
+  const size_t record = int_query_bytes(1, shape);
   const size_t d = static_cast<size_t>(dim);
   for (int i = 0; i < num_queries; ++i, queries += dim, prepared += record) {
     if (layout == ScaleLayout::kChannel) {
@@ -124,7 +147,7 @@ void int_prepare_query(const float* queries, int num_queries, int dim, int num_g
     auto* rows = reinterpret_cast<QuantizedRow*>(prepared + 2 * d);
     const int width = dim / num_groups;
     for (int g = 0; g < num_groups; ++g) {
-      rows[g] = quantize(queries + g * width, width, limbs + g * width);
+      rows[g] = quantize(queries + g * width, width, bits, Row::kQuery, limbs + g * width);
       rows[g].sum = sum_of(queries + g * width, width);
     }
   }
@@ -144,19 +167,20 @@ void int_key_scores(const IntPage& page, const std::byte* prepared, int num_quer
   unpack_key_codes(page.codes, page.bits, dim, u.data());
   look_up(page, u);
   const std::vector<float> scale = page_scales(page);
-  const std::vector<float> zero = page_floats(page, page.zero);
+  std::vector<float> zero = page_floats(page, page.zero);
+  const int offset = offset_of(page, scale, zero);
   const std::vector<float> factor = page_factors(page);
-  const size_t record = int_query_bytes(1, dim, page.num_groups, page.layout);
+  const size_t record = int_query_bytes(1, page.shape());
   for (int i = 0; i < num_queries; ++i, prepared += record, scores += stride) {
     if (page.layout == ScaleLayout::kChannel) {
       const auto* q = reinterpret_cast<const float*>(prepared);
       std::vector<float> scaled(d);
       std::vector<int16_t> limbs(d);
       for (size_t k = 0; k < d; ++k) scaled[k] = q[k] * scale[k];
-      const QuantizedRow row = quantize(scaled.data(), dim, limbs.data());
+      const QuantizedRow row = quantize(scaled.data(), dim, page.bits, Row::kQuery, limbs.data());
       const float constant = dot_of(q, zero.data(), dim);
       for (int t = 0; t < kTokens; ++t) {
-        const float x = int_dot(u.data() + t * dim, limbs.data(), dim, row, page.offset);
+        const float x = int_dot(u.data() + t * dim, limbs.data(), dim, row, offset);
         scores[t] = (x + constant) * factor[static_cast<size_t>(t)];
       }
       continue;
@@ -168,7 +192,7 @@ void int_key_scores(const IntPage& page, const std::byte* prepared, int num_quer
       float score = 0;
       for (int g = 0; g < page.num_groups; ++g) {
         const float x =
-            int_dot(u.data() + t * dim + g * width, limbs + g * width, width, rows[g], page.offset);
+            int_dot(u.data() + t * dim + g * width, limbs + g * width, width, rows[g], offset);
         const size_t at = static_cast<size_t>(g * kTokens + t);
         score = std::fma(scale[at], x, score);
         score = std::fma(zero[at], rows[g].sum, score);
@@ -185,7 +209,8 @@ void int_value_accumulate(const IntPage& page, const float* p, size_t stride_p, 
   unpack_value_codes(page.codes, page.bits, dim, u.data());
   look_up(page, u);
   const std::vector<float> scale = page_scales(page);
-  const std::vector<float> zero = page_floats(page, page.zero);
+  std::vector<float> zero = page_floats(page, page.zero);
+  const int offset = offset_of(page, scale, zero);
   const bool per_channel = page.layout == ScaleLayout::kChannel;
   const std::vector<float> factor = per_channel ? page_factors(page) : std::vector<float>();
   const int num_groups = per_channel ? 1 : page.num_groups;
@@ -196,13 +221,13 @@ void int_value_accumulate(const IntPage& page, const float* p, size_t stride_p, 
       float scaled[kTokens];
       for (int t = 0; t < kTokens; ++t) scaled[t] = p[t] * token_scale[t];
       int16_t limbs[kTokens];
-      QuantizedRow row = quantize(scaled, kTokens, limbs);
+      QuantizedRow row = quantize(scaled, kTokens, page.bits, Row::kProbabilities, limbs);
       row.sum =
           per_channel ? sum_of(scaled, kTokens) : dot_of(p, zero.data() + g * kTokens, kTokens);
       for (int c = g * width; c < (g + 1) * width; ++c) {
         uint8_t column[kTokens];
         for (int t = 0; t < kTokens; ++t) column[t] = u[static_cast<size_t>(t * dim + c)];
-        const float x = int_dot(column, limbs, kTokens, row, page.offset);
+        const float x = int_dot(column, limbs, kTokens, row, offset);
         const size_t at = static_cast<size_t>(c);
         if (!per_channel && page.across != nullptr) {
           acc[c] = std::fma(x + row.sum, f16_to_f32(page.across[at]), acc[c]);

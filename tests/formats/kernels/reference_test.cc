@@ -1,7 +1,9 @@
 // The scalar kernels against plain double precision: what the bits that all tables share are worth.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "formats/kernels/numerics.h"
 #include "kernel_cases.h"
@@ -34,10 +36,21 @@ double value_of(const IntCase& c, const OwnedIntPage& owned, size_t token, size_
           (c.zero_point ? widened(owned.zero[at]) : 0.0));
 }
 
-// Rounding a row to 32639 steps costs each element half a step; sums of float32 cost a few ulp of
-// what they add.
-constexpr double kHalfStep = 0.5 / 32639;
+// Rounding costs each element half a step; sums of float32 cost a few ulp of what they add.
 constexpr double kFloatError = 40 * 0x1p-24;
+
+// A step of the integers that a row of queries becomes.
+double query_step(std::span<const double> row, int bits) {
+  double largest = 0, squares = 0;
+  for (const double x : row) {
+    largest = std::max(largest, x);
+    squares += x * x;
+  }
+  const double finest = largest / 32639;
+  if (needs_two_limbs(bits)) return finest;
+  const double mean = std::sqrt(squares / static_cast<double>(row.size()));
+  return std::max(finest, std::min(mean / 36, largest / 127));
+}
 
 TEST(ScalarKernels, KeyScoresAreWithinTheRoundingOfTheQuery) {
   for (const IntCase& c : all_int_cases(Side::kKey, {64, 80, 128})) {
@@ -45,24 +58,25 @@ TEST(ScalarKernels, KeyScoresAreWithinTheRoundingOfTheQuery) {
     const OwnedIntPage owned = make_int_page(c, random);
     const auto dim = static_cast<size_t>(c.dim);
     const auto queries = make_queries(7, dim, random);
-    AlignedArray<std::byte> prepared(
-        scalar_table().int_query_bytes(7, c.dim, c.num_groups, c.layout));
-    scalar_table().int_prepare_query(queries.data(), 7, c.dim, c.num_groups, c.layout,
-                                     prepared.data());
+    AlignedArray<std::byte> prepared(scalar_table().int_query_bytes(7, owned.page.shape()));
+    scalar_table().int_prepare_query(queries.data(), 7, owned.page.shape(), prepared.data());
     std::vector<float> scores(7 * kTokens);
     scalar_table().int_key_scores(owned.page, prepared.data(), 7, scores.data(), kTokens);
     for (size_t i = 0; i < 7; ++i) {
-      double largest = 0;  // of q, or of q∘scale where the scale is folded into it
+      std::vector<double> folded(dim);  // q, or q∘scale where the scale is folded into it
+      double largest = 0;
       for (size_t d = 0; d < dim; ++d) {
         const double fold = c.layout == ScaleLayout::kChannel ? owned.scale_at(d) : 1.0;
-        largest = std::max(largest, std::fabs(static_cast<double>(queries[i * dim + d])) * fold);
+        folded[d] = std::fabs(static_cast<double>(queries[i * dim + d])) * fold;
+        largest = std::max(largest, folded[d]);
       }
       for (size_t t = 0; t < kTokens; ++t) {
         double exact = 0, allowed = 0;
         for (size_t d = 0; d < dim; ++d) {
           const double q = static_cast<double>(queries[i * dim + d]);
           const double u = owned.u[t * dim + d] - owned.page.offset;
-          const size_t group = d / (dim / static_cast<size_t>(c.num_groups));
+          const auto num_groups = static_cast<size_t>(c.num_groups);
+          const size_t group = d / (dim / num_groups);
           const double factor = factor_of(owned, t);
           const double scale = c.layout == ScaleLayout::kChannel ? factor
                                : c.layout == ScaleLayout::kPage
@@ -70,8 +84,10 @@ TEST(ScalarKernels, KeyScoresAreWithinTheRoundingOfTheQuery) {
                                    : owned.scale_at(group * kTokens + t);
           const double x = value_of(c, owned, t, d);
           exact += q * x;
-          allowed += largest * kHalfStep * scale * std::fabs(u) + kFloatError * std::fabs(q * x) +
-                     kFloatError * largest * scale * std::fabs(u);
+          const size_t width = c.layout == ScaleLayout::kChannel ? dim : dim / num_groups;
+          const auto row = std::span(folded).subspan(d / width * width, width);
+          allowed += 0.5 * query_step(row, c.bits) * scale * std::fabs(u) +
+                     kFloatError * std::fabs(q * x) + kFloatError * largest * scale * std::fabs(u);
           if (c.zero_point) allowed += kFloatError * std::fabs(q) * 4 * factor;
         }
         ASSERT_NEAR(static_cast<double>(scores[i * kTokens + t]), exact, allowed + 1e-29)
@@ -108,12 +124,45 @@ TEST(ScalarKernels, ValueSumsAreWithinTheRoundingOfTheProbabilities) {
           const double weight = static_cast<double>(p[i * kTokens + t]);
           const double x = value_of(c, owned, t, d);
           exact += weight * x;
-          allowed += largest * kHalfStep * across * std::fabs(u) +
+          // A byte is dithered: off by a whole step, not by half of one.
+          const double error = needs_two_limbs(c.bits) ? 0.5 / 32639 : 1.0 / 255;
+          allowed += largest * error * across * std::fabs(u) +
                      kFloatError * (std::fabs(weight * x) + largest * across * std::fabs(u));
           if (c.zero_point) allowed += kFloatError * weight * 4 * across * factor_of(owned, t);
         }
         ASSERT_NEAR(static_cast<double>(acc[i * dim + d]), exact, allowed + 1e-30)
             << c << " query " << i;
+      }
+    }
+  }
+}
+
+// One token has nearly all the weight; what each of the others has is less than half a step of a
+// byte. In sum they count all the same, wherever the one lies.
+TEST(ScalarKernels, SmallProbabilitiesDontVanishTogether) {
+  constexpr int kDim = 16;
+  const uint16_t one = 0x3c00;  // binary16
+  for (int bits = 1; bits <= 8; ++bits) {
+    const std::vector<uint8_t> u(kTokens * kDim, static_cast<uint8_t>((1 << bits) - 1));
+    AlignedArray<uint8_t> codes(value_code_bytes(bits, kDim));
+    pack_value_codes(u.data(), bits, kDim, codes.data());
+    const IntPage page{.codes = codes.data(),
+                       .scale = &one,
+                       .zero = nullptr,
+                       .factor = nullptr,
+                       .bits = bits,
+                       .offset = 0,
+                       .dim = kDim,
+                       .num_groups = 1,
+                       .layout = ScaleLayout::kPage};
+    for (size_t heavy = 0; heavy < kTokens; ++heavy) {
+      std::vector<float> p(kTokens, 0.0016f), acc(kDim);
+      p[heavy] = 0.9f;
+      scalar_table().int_value_accumulate(page, p.data(), kTokens, 1, acc.data(), kDim);
+      const double others = 63 * 0.0016;
+      for (const float sum : acc) {
+        EXPECT_NEAR(static_cast<double>(sum) / u[0], 0.9 + others, 0.05 * others)
+            << bits << " bits, token " << heavy;
       }
     }
   }

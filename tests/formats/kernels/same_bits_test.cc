@@ -54,10 +54,8 @@ class SameBits : public ::testing::TestWithParam<const PageKernels*> {
 
 std::vector<float> key_scores(const PageKernels& table, const IntPage& page,
                               const std::vector<float>& queries, int n, size_t stride) {
-  AlignedArray<std::byte> prepared(
-      table.int_query_bytes(n, page.dim, page.num_groups, page.layout));
-  table.int_prepare_query(queries.data(), n, page.dim, page.num_groups, page.layout,
-                          prepared.data());
+  AlignedArray<std::byte> prepared(table.int_query_bytes(n, page.shape()));
+  table.int_prepare_query(queries.data(), n, page.shape(), prepared.data());
   std::vector<float> scores(kMostQueries * stride, kUntouched);
   table.int_key_scores(page, prepared.data(), n, scores.data(), stride);
   return scores;
