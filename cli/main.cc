@@ -95,7 +95,7 @@ std::span<const Command> all_commands() {
        "the encoders, a prefill, and what a decode step spends on it.",
        "kvant bench attention --heads 32 --kv-heads 8 --dim 128 --tokens 8192 --kv bf16,int8,int4\n"
        "kvant bench attention --targets --only decode/9x3x64 --json=targets.json\n"
-       "kvant bench seal --heads 32 --kv-heads 8 --dim 128 --tokens 8192 --threads 1",
+       "kvant bench seal --kv int8,int4,fp8 --heads 32 --kv-heads 8 --dim 128 --tokens 8192",
        {G::kBench, G::kCache, G::kThreads, G::kJson},
        run_bench},
       {"calibrate",
