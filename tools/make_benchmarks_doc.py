@@ -32,7 +32,7 @@ PARTS = {
 }
 
 # End to end, of SmolLM2 with two threads: tok/s at depths, and seconds to the first token of 6,000.
-SHORT, LONG = 512, 8128
+SHORT, LONG = 512, 8064  # what run.py makes of 8,192
 WANTED_SPEED = {"int8": {SHORT: 150, LONG: 100}, "int4": {SHORT: 150, LONG: 115}, "bf16": {SHORT: 150, LONG: 60}}
 FIRST_TOKEN, WANTED_FIRST_TOKEN = 6000, 5.0
 # What, depth, Kvant's cache, the peer whose best is compared with, and the least ratio of speeds.

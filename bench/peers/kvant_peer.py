@@ -6,7 +6,7 @@ from folders import MEASURING, PEERS, ROOT, CannotRun, run
 
 CACHE_TYPES = ["bf16", "int8", "int4"]
 TEXT = ROOT / "data/wikitext2-test.txt"
-SPARE = 40  # tokens by which a text that is cut at a token may read differently
+NEAR = 40  # tokens by which a text that is cut at a token may read differently
 
 
 def build():
@@ -36,7 +36,7 @@ def generate(program, model, cache, prompt, steps, options):
                 "--ignore-end", "--threads", options.threads, "--json"], f"kvant generate with a cache in {cache}",
                timeout=MEASURING)
     result = json.loads(text)
-    if abs(result["prompt_tokens"] - prompt) > SPARE:
+    if abs(result["prompt_tokens"] - prompt) > NEAR:
         raise CannotRun(f"kvant read {result['prompt_tokens']} tokens of a prompt of {prompt}")
     return result
 

@@ -24,6 +24,7 @@ from folders import MODEL, CannotRun, say
 
 ENGINES = {"kvant": kvant_peer, "llama.cpp": llama_cpp, "openvino": openvino_peer}
 CONTEXT = 8192  # of the model
+SPARE = 64      # of these, for a text that reads in a few tokens more than it was cut to
 
 
 def numbers(text):
@@ -36,7 +37,7 @@ def parse():
     parser.add_argument("--only", default=",".join(ENGINES), help="engines, by comma (default: %(default)s)")
     parser.add_argument("--caches", default="", help="cache types, by comma (default: all that an engine has here)")
     parser.add_argument("--depths", type=numbers, default=[512, 2048, 8192],
-                        help="tokens in the cache while decoding; the steps end at --context (default: 512,2048,8192)")
+                        help="tokens in the cache while decoding; at most what leaves room for the steps (default: 512,2048,8192)")
     parser.add_argument("--context", type=int, default=CONTEXT, help="tokens that the model can hold (default: %(default)s)")
     parser.add_argument("--prompt", type=int, default=6000, help="tokens of the prompt for the first token, 0: none (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=64, help="tokens to decode (default: %(default)s)")
@@ -53,7 +54,7 @@ def parse():
 
 def cases(options):
     """What to measure: (what, tokens)."""
-    deepest = options.context - options.steps
+    deepest = options.context - options.steps - SPARE
     listed = [("decode", min(depth, deepest)) for depth in options.depths]
     return listed + ([("first_token", options.prompt)] if options.prompt else [])
 
