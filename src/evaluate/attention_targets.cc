@@ -248,14 +248,18 @@ AttentionRequest target_request(const TargetRun& run, Isa isa, std::string& note
 }
 
 Result<std::vector<const TargetRun*>> choose_runs(std::span<const std::string> only) {
+  const auto is_named = [&](const TargetRun& run) {
+    return only.empty() || std::ranges::any_of(only, [&](const std::string& item) {
+             return run.name.starts_with(item);
+           });
+  };
+  const bool has_batch = std::ranges::any_of(
+      runs(), [&](const TargetRun& run) { return run.kind == K::kBatch && is_named(run); });
   std::vector<const TargetRun*> chosen;
   std::string names;
   for (const TargetRun& run : runs()) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", run.name);
-    const bool wanted = only.empty() || std::ranges::any_of(only, [&](const std::string& item) {
-                          return run.name.starts_with(item);
-                        });
-    if (wanted) chosen.push_back(&run);
+    if (is_named(run) || (has_batch && run.name == kSingle)) chosen.push_back(&run);
   }
   for (const std::string& item : only) {
     const bool known = std::ranges::any_of(

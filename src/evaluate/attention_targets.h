@@ -75,8 +75,8 @@ std::vector<TargetVerdict> judge_targets(std::span<const TargetReport> reports, 
 // left out and named in `notes`.
 AttentionRequest target_request(const TargetRun& run, Isa isa, std::string& notes);
 
-// The runs whose names begin with an item of `only`, all if it is empty. invalid_argument names an
-// item that no run begins with.
+// The runs whose names begin with an item of `only`, all if it is empty, and what they are compared
+// with. invalid_argument names an item that no run begins with.
 Result<std::vector<const TargetRun*>> choose_runs(std::span<const std::string> only);
 
 }  // namespace kvant

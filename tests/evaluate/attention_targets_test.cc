@@ -139,9 +139,13 @@ TEST(AttentionTargets, Avx2HasTargetsOfItsOwn) {
 }
 
 TEST(AttentionTargets, RunsAreChosenByHowTheyBegin) {
-  const std::vector<std::string> decode = {"decode"}, wrong = {"decode", "train"};
+  const std::vector<std::string> decode = {"decode"}, batch = {"batch/8"},
+                                 wrong = {"decode", "train"};
   EXPECT_EQ(choose_runs({})->size(), target_runs().size());
   EXPECT_EQ(choose_runs(decode)->size(), 3u);
+  const auto with_reference = choose_runs(batch);
+  ASSERT_EQ(with_reference->size(), 2u) << "a batch and the sequence that it is compared with";
+  EXPECT_EQ((*with_reference)[0]->name, "decode/32x8x128");
   EXPECT_NE(choose_runs(wrong).status().message().find("no run begins with train"),
             std::string::npos);
 }
