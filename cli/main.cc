@@ -85,11 +85,17 @@ std::span<const Command> all_commands() {
       {"bench",
        "Measure",
        "WHAT",
-       "the speed of attention on a cache, beside ggml's and the memory's",
-       "Times attention over random keys and values, format by format. WHAT is attention. Every "
-       "answer is checked first. ggml's own flash "
-       "attention runs in the same rounds.",
-       "kvant bench attention --heads 32 --kv-heads 8 --dim 128 --tokens 8192 --kv bf16,int8,int4",
+       "the speed of attention on a cache, beside ggml's and the memory's, and of sealing",
+       "WHAT is attention or seal, over random keys and values, format by format; formats that "
+       "need "
+       "calibration get stand-ins. Every answer is checked before it is timed. Of attention, "
+       "ggml's "
+       "own flash attention runs in the same rounds; --targets measures all that its speed is held "
+       "to, and says what is reached. Of seal, all formats of the registry unless --kv names some: "
+       "the encoders, a prefill, and what a decode step spends on it.",
+       "kvant bench attention --heads 32 --kv-heads 8 --dim 128 --tokens 8192 --kv bf16,int8,int4\n"
+       "kvant bench attention --targets --only decode/9x3x64 --json=targets.json\n"
+       "kvant bench seal --kv int8,int4,fp8 --heads 32 --kv-heads 8 --dim 128 --tokens 8192",
        {G::kBench, G::kCache, G::kThreads, G::kJson},
        run_bench},
       {"calibrate",

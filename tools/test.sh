@@ -71,6 +71,12 @@ print(f"{programs} programs, {len(cases)} cases, {len(skipped)} skipped")
 PY
 }
 
+compared() { # LOG of the instruction counts: fewer are worth a line, so that what is kept stays tight
+  awk '/ instructions, / { n++ } /fewer/ { less++ } END { printf "%d kernels", n
+    if (less) printf ", %d of fewer instructions than kept (tools/check_instruction_counts.py --update)", less
+    print "" }' "$1"
+}
+
 fuzzed() { # LOG of a fuzzer
   awk '/^stat::number_of_executed_units/ { n = $2 } /^stat::peak_rss_mb/ { mb = $2 } / cov: / { c = $0 }
        END { sub(/.* cov: /, "", c); sub(/ .*/, "", c); print n " inputs, " c " edges, " mb " MB" }' "$1"
@@ -105,6 +111,7 @@ stage "layers" "tools/check_layers.py"
 stage "format" "git ls-files '*.h' '*.cc' | xargs -n 64 -P $jobs clang-format --dry-run --Werror"
 build release
 stage "models.md" "tools/make_models_doc.py --check"
+stage "instruction counts" "tools/check_instruction_counts.py" compared
 run_ctest release
 build asan-ubsan --target tests_fast
 run_ctest asan-ubsan -L fast

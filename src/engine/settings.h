@@ -55,8 +55,9 @@ struct Settings {
   double budget = 0;  // sealed bits per element
   bool per_head = false;
   double max_kld = 0, max_kld_p99 = 0, min_top1 = 0;
-  int64_t heads = 0, kv_heads = 0, dim = 0, tokens = 0, queries = 0, repeats = 0, layers = 0;
-  bool no_peers = false;
+  int64_t heads = 0, kv_heads = 0, dim = 0, queries = 0, repeats = 0, layers = 0;
+  bool no_peers = false, targets = false;
+  std::string only;  // runs of the targets, by comma
   // planning
   std::string token_counts, prompt_spread, output_spread;
   std::string device_memory, workspace, activation, weights_dtype, parameters;

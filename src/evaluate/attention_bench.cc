@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "evaluate/bandwidth.h"
+#include "evaluate/stand_in.h"
 #include "kvant/cache.h"
 
 namespace kvant {
@@ -17,9 +18,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kFillTokens = 512;  // of one step while the cache is filled
-// Our answers may differ from double attention on the same rows by what the integer products of 15
-// and 16 bits and float sums over thousands of tokens add.
+// Our answers may differ from double attention on the same rows by what the integers of queries and
+// probabilities and float sums over thousands of tokens add: little beside what the format itself
+// costs.
 constexpr double kOurBound = 5e-3;
+constexpr double kOurShare = 0.2;  // of the format's own error
 
 constexpr std::string_view kPeers[] = {"f16", "bf16", "q8_0", "q5_1", "q4_0"};
 
@@ -27,6 +30,11 @@ double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return v[v.size() / 2];
 }
+
+// Of all sequences, one after the other: [sequences·queries][kv_heads][dim].
+struct StepRows {
+  std::vector<float> k, v;
+};
 
 // Attention of a KvCache.
 class CacheSubject : public AttentionSubject {
@@ -40,11 +48,7 @@ class CacheSubject : public AttentionSubject {
   }
 
   CacheSubject(const FormatPair& pair, const AttentionData& data)
-      : pair_(pair),
-        data_(data),
-        s_(data.shape),
-        out_(static_cast<size_t>(s_.queries) * static_cast<size_t>(s_.heads) *
-             static_cast<size_t>(s_.dim)) {
+      : pair_(pair), data_(data), s_(data.shape), out_(data.q.size()) {
     params_.num_query_heads = s_.heads;
     params_.scale = static_cast<float>(1 / std::sqrt(s_.dim));
   }
@@ -55,28 +59,19 @@ class CacheSubject : public AttentionSubject {
   }
 
   Result<double> check() override {
-    const int64_t last = s_.tokens + s_.queries - 1;
-    const size_t row = row_floats();
-    std::vector<float> k(static_cast<size_t>(last + 1) * row), v(k.size());
-    KVANT_TRY(cache_->read(sequence_, s_.layers - 1, 0, last + 1, last, k.data(), v.data()));
-    const std::span<const float> answer = last_answer();
-    const double own =
-        relative_error(answer, data_.attend(k.data(), v.data(), s_.queries - 1, last + 1));
-    if (!(own <= kOurBound)) {
-      return internal_error(fmt::format(
-          "{}: attention is off by {:.2g} of its size from double precision on the same rows, "
-          "wanted at most {:g}",
-          name(), own, kOurBound));
+    double error = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      KVANT_ASSIGN(const double of_sequence, check_sequence(i));
+      error = std::max(error, of_sequence);
     }
-    return relative_error(answer,
-                          data_.attend(data_.k.data(), data_.v.data(), s_.queries - 1, last + 1));
+    return error;
   }
 
   Result<double> time_once() override {
     KVANT_TRY(begin(s_.queries));
     double seconds = 0;
     for (int layer = 0; layer < s_.layers; ++layer) {
-      Result<double> one = layer_step(layer, s_.tokens + s_.queries);
+      Result<double> one = layer_step(layer, rows_after_);
       if (!one.ok()) {
         cache_->abort_step();
         return one.status();
@@ -92,27 +87,68 @@ class CacheSubject : public AttentionSubject {
     return static_cast<size_t>(s_.kv_heads) * static_cast<size_t>(s_.dim);
   }
 
-  std::span<const float> last_answer() const {
+  // Of the last query of a sequence.
+  std::span<const float> last_answer(size_t sequence) const {
     const size_t size = static_cast<size_t>(s_.heads) * static_cast<size_t>(s_.dim);
-    return std::span(out_).last(size);
+    return std::span(out_).subspan(((sequence + 1) * static_cast<size_t>(s_.queries) - 1) * size,
+                                   size);
+  }
+
+  Result<double> check_sequence(size_t i) const {
+    const int64_t end = data_.end(i);
+    const int row = static_cast<int>(i + 1) * s_.queries - 1;
+    std::vector<float> k(static_cast<size_t>(end) * row_floats()), v(k.size());
+    KVANT_TRY(cache_->read(sequences_[i], s_.layers - 1, 0, end, end - 1, k.data(), v.data()));
+    const std::span<const float> answer = last_answer(i);
+    const double own = relative_error(answer, data_.attend(k.data(), v.data(), row, end));
+    const double formats =
+        relative_error(answer, data_.attend(data_.k.data(), data_.v.data(), row, end));
+    const double bound = std::max(kOurBound, kOurShare * formats);
+    if (!(own <= bound)) {
+      return internal_error(fmt::format(
+          "{}: attention is off by {:.2g} of its size from double precision on the same rows, "
+          "wanted at most {:g}",
+          name(), own, bound));
+    }
+    return formats;
   }
 
   Status begin(int count) {
-    const StepItem item{sequence_, count};
-    return cache_->begin_step({&item, 1});
+    std::vector<StepItem> batch;
+    for (const SequenceId id : sequences_) batch.push_back({id, count});
+    return cache_->begin_step(batch);
   }
 
-  Status append(int layer, int64_t first) {
-    const size_t at = static_cast<size_t>(first) * row_floats();
-    return cache_->append(layer, data_.k.data() + at, data_.v.data() + at);
-  }
-
-  // Appends the step's rows to one layer and attends; the seconds of the latter.
-  Result<double> layer_step(int layer, int64_t first) {
-    KVANT_TRY(append(layer, first));
+  // Appends a step's rows, of all sequences, to one layer and attends; the seconds of the latter.
+  Result<double> layer_step(int layer, const StepRows& rows) {
+    KVANT_TRY(cache_->append(layer, rows.k.data(), rows.v.data()));
     const Clock::time_point start = Clock::now();
     KVANT_TRY(cache_->attend(layer, data_.q.data(), params_, out_.data()));
     return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  // The rows of a step of every sequence, `skipped` steps behind its tokens.
+  StepRows rows_of_step(int skipped) const {
+    StepRows rows;
+    const auto count = static_cast<size_t>(s_.queries) * row_floats();
+    for (const int tokens : s_.tokens) {
+      const size_t first = static_cast<size_t>(tokens + skipped * s_.queries) * row_floats();
+      rows.k.insert(rows.k.end(), &data_.k[first], &data_.k[first] + count);
+      rows.v.insert(rows.v.end(), &data_.v[first], &data_.v[first] + count);
+    }
+    return rows;
+  }
+
+  Status fill_sequence(SequenceId id, int tokens) {
+    for (int first = 0; first < tokens; first += kFillTokens) {
+      const StepItem item{id, std::min(kFillTokens, tokens - first)};
+      const size_t at = static_cast<size_t>(first) * row_floats();
+      KVANT_TRY(cache_->begin_step({&item, 1}));
+      for (int l = 0; l < s_.layers; ++l)
+        KVANT_TRY(cache_->append(l, data_.k.data() + at, data_.v.data() + at));
+      KVANT_TRY(cache_->end_step());
+    }
+    return {};
   }
 
   Status fill(ThreadPool& threads) {
@@ -121,20 +157,21 @@ class CacheSubject : public AttentionSubject {
     layer.num_kv_heads = s_.kv_heads;
     layer.key_dim = layer.value_dim = s_.dim;
     layer.formats = pair_;
-    options.layers.assign(static_cast<size_t>(s_.layers), layer);
+    options.layers.assign(static_cast<size_t>(s_.layers), stand_in_layer(layer));
     options.sinks = s_.sinks;
     options.exact_window = s_.exact_window;
     options.rotation_seed = s_.rotation_seed;
     KVANT_ASSIGN(cache_, KvCache::create(options, threads));
-    KVANT_ASSIGN(sequence_, cache_->create_sequence());
-    for (int first = 0; first < s_.tokens; first += kFillTokens) {
-      KVANT_TRY(begin(std::min(kFillTokens, s_.tokens - first)));
-      for (int l = 0; l < s_.layers; ++l) KVANT_TRY(append(l, first));
-      KVANT_TRY(cache_->end_step());
+    for (const int tokens : s_.tokens) {
+      KVANT_ASSIGN(const SequenceId id, cache_->create_sequence());
+      KVANT_TRY(fill_sequence(id, tokens));
+      sequences_.push_back(id);
     }
     // The step whose answer in the last layer check() looks at: out_ holds it from here on.
+    const StepRows rows = rows_of_step(0);
+    rows_after_ = rows_of_step(1);
     KVANT_TRY(begin(s_.queries));
-    for (int l = 0; l < s_.layers; ++l) KVANT_TRY(layer_step(l, s_.tokens).status());
+    for (int l = 0; l < s_.layers; ++l) KVANT_TRY(layer_step(l, rows).status());
     return cache_->end_step();
   }
 
@@ -144,18 +181,68 @@ class CacheSubject : public AttentionSubject {
   AttentionParams params_;
   std::vector<float> out_;
   std::unique_ptr<KvCache> cache_;
-  SequenceId sequence_ = 0;
+  std::vector<SequenceId> sequences_;
+  StepRows rows_after_;  // of the step that is timed
 };
+
+// A subject and what was measured of it.
+struct Contestant {
+  std::unique_ptr<AttentionSubject> subject;
+  int threads = 0;
+  double error = 0;
+  std::vector<double> seconds = {};
+};
+
+AttentionTiming timing_of(Contestant& c, double bandwidth) {
+  std::vector<double>& t = c.seconds;
+  std::sort(t.begin(), t.end());
+  const double middle = t[t.size() / 2];
+  return {.name = c.subject->name(),
+          .threads = c.threads,
+          .ms = 1e3 * middle,
+          .spread = (t[t.size() * 3 / 4] - t[t.size() / 4]) / middle,
+          .bytes = c.subject->bytes(),
+          .bandwidth_share = c.subject->bytes() / middle / bandwidth,
+          .error = c.error};
+}
+
+// Every pair and peer on every pool, filled and checked.
+Result<std::vector<Contestant>> contestants(const AttentionRequest& request,
+                                            const AttentionData& data,
+                                            std::span<ThreadPool* const> pools,
+                                            std::string& notes) {
+  std::vector<Contestant> out;
+  for (ThreadPool* pool : pools) {
+    const int threads = pool->num_threads();
+    for (const FormatPair& pair : request.pairs) {
+      KVANT_ASSIGN(auto subject, CacheSubject::create(pair, data, *pool));
+      out.push_back({.subject = std::move(subject), .threads = threads});
+    }
+    for (const std::string& type : request.peers) {
+      auto subject = ggml_attention(type, data, threads);
+      if (subject.ok()) {
+        out.push_back({.subject = std::move(*subject), .threads = threads});
+      } else if (pool == pools.front()) {
+        notes += (notes.empty() ? "" : "; ") + subject.status().message();
+      }
+    }
+  }
+  for (Contestant& c : out) {
+    KVANT_ASSIGN(c.error, c.subject->check());
+  }
+  return out;
+}
 
 }  // namespace
 
 AttentionData::AttentionData(const AttentionShape& s) : shape(s) {
   const auto dim = static_cast<size_t>(s.dim);
-  const size_t rows = static_cast<size_t>(s.tokens) + 2 * static_cast<size_t>(s.queries);
+  const int longest = *std::max_element(s.tokens.begin(), s.tokens.end());
+  const size_t rows = static_cast<size_t>(longest + 2 * s.queries);
   Rng rng(20);
   k.resize(rows * static_cast<size_t>(s.kv_heads) * dim);
   v.resize(k.size());
-  q.resize(static_cast<size_t>(s.queries) * static_cast<size_t>(s.heads) * dim);
+  q.resize(s.tokens.size() * static_cast<size_t>(s.queries * s.heads) * dim);
   for (std::vector<float>* values : {&k, &v, &q}) {
     for (float& x : *values) x = rng.normal();
   }
@@ -194,60 +281,43 @@ double relative_error(std::span<const float> answer, std::span<const double> exa
   return std::sqrt(error / size);
 }
 
-Result<AttentionReport> bench_attention(const AttentionShape& asked,
-                                        std::span<const FormatPair> pairs, bool peers, int repeats,
-                                        ThreadPool& threads,
+std::span<const std::string_view> all_peers() { return kPeers; }
+
+Result<AttentionReport> bench_attention(const AttentionRequest& request,
+                                        std::span<ThreadPool* const> pools,
                                         const std::function<void(double)>& progress) {
-  AttentionShape shape = asked;
-  // After a step that ends a page, that page's exact rows, which check() compares with, are gone.
-  if ((shape.tokens + shape.queries) % kPageTokens == 0) ++shape.tokens;
+  AttentionShape shape = request.shape;
   if (shape.heads % shape.kv_heads != 0) {
     return invalid_argument(
         fmt::format("{} query heads can't share {} KV heads evenly", shape.heads, shape.kv_heads));
   }
+  if (shape.tokens.empty()) return invalid_argument("a batch of no sequence; wanted one and more");
+  // After a step that ends a page, that page's exact rows, which check() compares with, are gone.
+  for (int& tokens : shape.tokens) {
+    if ((tokens + shape.queries) % kPageTokens == 0) ++tokens;
+  }
   AttentionReport report;
   const AttentionData data(shape);
-  std::vector<std::unique_ptr<AttentionSubject>> subjects;
-  for (const FormatPair& pair : pairs) {
-    KVANT_ASSIGN(auto subject, CacheSubject::create(pair, data, threads));
-    subjects.push_back(std::move(subject));
-  }
-  for (std::string_view type : kPeers) {
-    if (!peers) break;
-    auto subject = ggml_attention(std::string(type), data, threads.num_threads());
-    if (subject.ok()) {
-      subjects.push_back(std::move(*subject));
-    } else {
-      report.notes += (report.notes.empty() ? "" : "; ") + subject.status().message();
+  KVANT_ASSIGN(std::vector<Contestant> all, contestants(request, data, pools, report.notes));
+  std::vector<std::unique_ptr<BandwidthMeter>> meters;
+  for (ThreadPool* pool : pools) meters.push_back(std::make_unique<BandwidthMeter>(*pool));
+  std::vector<std::vector<double>> bandwidths(pools.size());
+  for (int round = -1; round < request.repeats; ++round) {  // the first round warms up
+    for (Contestant& c : all) {
+      KVANT_ASSIGN(const double seconds, c.subject->time_once());
+      if (round >= 0) c.seconds.push_back(seconds);
     }
+    for (size_t i = 0; i < meters.size() && round >= 0; ++i)
+      bandwidths[i].push_back(meters[i]->measure());
+    progress(static_cast<double>(round + 1) / request.repeats);
   }
-  std::vector<double> errors;
-  for (const auto& subject : subjects) {
-    KVANT_ASSIGN(const double error, subject->check());
-    errors.push_back(error);
-  }
-  BandwidthMeter meter(threads);
-  std::vector<std::vector<double>> times(subjects.size());
-  std::vector<double> bandwidths;
-  for (int round = -1; round < repeats; ++round) {  // the first round warms up
-    for (size_t i = 0; i < subjects.size(); ++i) {
-      KVANT_ASSIGN(const double seconds, subjects[i]->time_once());
-      if (round >= 0) times[i].push_back(seconds);
+  for (size_t i = 0; i < pools.size(); ++i) {
+    const int threads = pools[i]->num_threads();
+    const double bandwidth = median(bandwidths[i]);
+    report.bandwidths.push_back({.threads = threads, .bytes_per_second = bandwidth});
+    for (Contestant& c : all) {
+      if (c.threads == threads) report.rows.push_back(timing_of(c, bandwidth));
     }
-    if (round >= 0) bandwidths.push_back(meter.measure());
-    progress(static_cast<double>(round + 1) / repeats);
-  }
-  report.bandwidth = median(bandwidths);
-  for (size_t i = 0; i < subjects.size(); ++i) {
-    std::vector<double>& t = times[i];
-    std::sort(t.begin(), t.end());
-    const double middle = t[t.size() / 2];
-    report.rows.push_back({.name = subjects[i]->name(),
-                           .ms = 1e3 * middle,
-                           .spread = (t[t.size() * 3 / 4] - t[t.size() / 4]) / middle,
-                           .bytes = subjects[i]->bytes(),
-                           .bandwidth_share = subjects[i]->bytes() / middle / report.bandwidth,
-                           .error = errors[i]});
   }
   return report;
 }

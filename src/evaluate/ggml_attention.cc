@@ -64,7 +64,7 @@ class GgmlSubject : public AttentionSubject {
         data_(data),
         s_(data.shape),
         f_(functions),
-        num_tokens_(s_.tokens + s_.queries),
+        num_tokens_(s_.tokens.front() + s_.queries),
         num_threads_(threads) {
     ggml_threadpool_params params = ggml_threadpool_params_default(threads);
     pool_ = f_.new_pool(&params);
@@ -142,7 +142,8 @@ class GgmlSubject : public AttentionSubject {
     auto* out = static_cast<uint16_t*>(mask->data);
     const uint16_t hidden = f32_to_f16(-std::numeric_limits<float>::infinity());
     for (int i = 0; i < s_.queries; ++i) {
-      for (int t = 0; t < num_tokens_; ++t) *out++ = t <= s_.tokens + i ? uint16_t{0} : hidden;
+      for (int t = 0; t < num_tokens_; ++t)
+        *out++ = t <= s_.tokens.front() + i ? uint16_t{0} : hidden;
     }
     return mask;
   }
@@ -203,6 +204,8 @@ class GgmlSubject : public AttentionSubject {
 
 Result<std::unique_ptr<AttentionSubject>> ggml_attention(const std::string& type,
                                                          const AttentionData& data, int threads) {
+  if (data.num_sequences() != 1)
+    return unsupported(fmt::format("ggml/{} left out: it attends to one sequence", type));
   KVANT_ASSIGN(const Functions functions, find_functions());
   const ggml_type t = type_named(type);
   if (t == GGML_TYPE_COUNT)

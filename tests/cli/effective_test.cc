@@ -253,6 +253,7 @@ TEST(Effective, CaseH1_WhatIsShownRuns) {
       {"--context 512", "--context 200"},
       {"--budget 4", "--budget 8"},        // whose scales take more bits in narrow heads
       {"int4_g32_rot", "int4_token_rot"},  // the tiny model's heads are narrower than a group
+      {"--targets --only decode/9x3x64", "--tokens 256 --repeats 3"},  // program_test runs that
       {"--tokens 8192", "--tokens 256 --repeats 3"}};
   std::vector<std::string> examples =
       lines_after("build/kvant ", slurp(KVANT_TEST_DATA "/../../README.md"));

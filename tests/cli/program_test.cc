@@ -7,6 +7,7 @@
 
 #include "formats/tested_formats.h"
 #include "run_program.h"
+#include "slow_build.h"
 
 namespace kvant::cli {
 namespace {
@@ -96,6 +97,12 @@ TEST(Program, CaseH1_BadInputIsOneSentenceFast) {
       {"bench", "disk"},
       {"bench", "attention", "--heads", "9", "--kv-heads", "2"},
       {"bench", "attention", "--kv", "int4_g32_z", "--dim", "80"},
+      {"bench", "attention", "--tokens", "64"},
+      {"bench", "attention", "--only", "decode"},
+      {"bench", "attention", "--targets", "--only", "train"},
+      {"bench", "attention", "--targets", "--dim", "64"},
+      {"bench", "seal", "--targets"},
+      {"bench", "seal", "--tokens", "100,200"},
       {"inspect", "/nowhere"},
       {"inspect", kModel, "--json", "x.json"},
       {"formats", "nosuch"},
@@ -255,6 +262,46 @@ TEST(Program, BenchChecksAndTimesBesideItsPeers) {
   }
   EXPECT_TRUE(names.contains("bf16"));
   EXPECT_TRUE(names.contains("ggml/q8_0"));
+}
+
+TEST(Program, BenchOfABatchListsItsLengths) {
+  const ProgramRun run =
+      run_program({"bench", "attention", "--heads", "4", "--kv-heads", "2", "--tokens", "100,500",
+                   "--kv", "int8", "--layers", "1", "--repeats", "3", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.json()["tokens"], nlohmann::json({100, 500}));
+  EXPECT_EQ(run.json()["rows"].size(), 1u) << "ggml attends to one sequence";
+}
+
+TEST(Program, BenchOfTargetsSaysWhatIsReached) {
+  if (kSlowBuild) GTEST_SKIP() << "takes minutes: 30 formats at 8,192 tokens";
+  const ProgramRun run = run_program({"bench", "attention", "--targets", "--only", "decode/9x3x64",
+                                      "--repeats", "3", "--no-peers", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const nlohmann::json report = run.json();
+  ASSERT_EQ(report["runs"].size(), 1u);
+  EXPECT_EQ(report["runs"][0]["tokens"], nlohmann::json({8192}));
+  for (const char* key : {"run", "threads", "format", "ms", "spread", "bytes", "bandwidth_share"})
+    EXPECT_TRUE(report["rows"][0].contains(key)) << key;
+  size_t known = 0;
+  for (const auto& target : report["targets"]) {
+    const bool of_peer = target["against"].get<std::string>().starts_with("ggml/");
+    EXPECT_EQ(target["measured"].is_null(), of_peer) << target;
+    EXPECT_EQ(target["reached"].is_null(), of_peer) << target;
+    known += !of_peer;
+  }
+  EXPECT_GT(known, 10u);
+}
+
+TEST(Program, BenchOfSealingTakesTheFormatsNamed) {
+  const ProgramRun run = run_program({"bench", "seal", "--tokens", "200", "--kv",
+                                      "bf16,int8,int4_token", "--repeats", "3", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const nlohmann::json report = run.json();
+  ASSERT_EQ(report["rows"].size(), 3u);
+  EXPECT_TRUE(report["rows"][0]["k_bytes_per_second"].is_null()) << "bf16 is never sealed";
+  EXPECT_GT(report["rows"][1]["k_bytes_per_second"], 1e6);
+  EXPECT_TRUE(report["rows"][2]["scalar"]);
 }
 
 }  // namespace
