@@ -138,10 +138,10 @@ const OptionSpec kSpecs[] = {
 // clang-format on
 
 constexpr std::string_view kGroupTitles[] = {
-    "Cache",    "Cache",     "Cache",     "Model",     "Model",     "Text",      "Prompt", "Prompt",
-    "Sampling", "Measuring", "Measuring", "Measuring", "Measuring", "Input",  "Input",
-    "Input",    "Shape",     "Plan",      "Device",    "Workload",  "Output", "Calibration",
-    "Cache",    "Output",    "Model",     "Output",    "Output"};
+    "Cache",       "Cache",    "Cache",     "Model",     "Model",     "Text",      "Prompt",
+    "Prompt",      "Sampling", "Measuring", "Measuring", "Measuring", "Measuring", "Input",
+    "Input",       "Input",    "Shape",     "Plan",      "Device",    "Workload",  "Output",
+    "Calibration", "Cache",    "Output",    "Model",     "Output",    "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>
