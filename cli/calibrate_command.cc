@@ -12,6 +12,7 @@
 #include "calibrate/sidecar.h"
 #include "cli/calibrate_request.h"
 #include "cli/calibration_run.h"
+#include "cli/memory.h"
 #include "cli/out_folder.h"
 #include "cli/scale_report.h"
 #include "cli/stability.h"
@@ -134,6 +135,15 @@ std::string command_line(const Invocation& in) {
   return out;
 }
 
+// What --skip-bad passed over.
+void add_skipped(std::string_view where, int64_t lines, int64_t documents,
+                 std::vector<std::string>& notes) {
+  if (lines > 0) notes.push_back(fmt::format("{}{} skipped", where, counted(lines, "bad line")));
+  if (documents == 0) return;
+  notes.push_back(fmt::format("{}{} skipped that the model's tokenizer or chat template can't read",
+                              where, counted(documents, "document")));
+}
+
 // One calibration, from its options to its files.
 class Calibration {
  public:
@@ -164,6 +174,7 @@ class Calibration {
       KVANT_ASSIGN(held_out_, CalibrationText::open(s_, s_.held_out));
     }
     KVANT_TRY(note_few_documents());
+    note_sensitivities();
     if (!s_.out_directory.empty()) KVANT_TRY(out_folder_.make(s_.out_directory));
     return check_writable(path_);
   }
@@ -212,6 +223,16 @@ class Calibration {
     return s_.strict ? invalid_argument(notes_.back()) : Status();
   }
 
+  // They were measured with what this run replaces.
+  void note_sensitivities() {
+    std::error_code error;
+    if (!std::filesystem::exists(path_, error)) return;
+    const Result<Sidecar> there = Sidecar::open(path_);
+    if (there.ok() && !there->contents().sensitivities.formats.empty())
+      said_.push_back(fmt::format(
+          "the sensitivities that {} held belong to what it was: they are left out", path_));
+  }
+
   // Everything that sums depend on.
   std::string identity() const {
     Digest digest;
@@ -228,27 +249,47 @@ class Calibration {
   Status learn() {
     const ModelInfo& info = open_->model->info();
     std::optional<KeyStatistics> keys;
-    std::optional<RangeStatistics> ranges;
+    std::optional<RangeStatistics> ranges, rotated;
     if (!targets_.transforms.empty()) keys.emplace(info, *open_->threads);
-    if (!targets_.scales.formats.empty()) ranges.emplace(info, s_.sinks, *open_->threads);
-    const Statistics statistics = {keys ? &*keys : nullptr, ranges ? &*ranges : nullptr};
+    if (!targets_.scales.formats.empty())
+      ranges.emplace(info, RangeOptions{.skipped = s_.sinks, .channels = true}, *open_->threads);
+    if (needs_rotated(targets_.scales))
+      rotated.emplace(info, RangeOptions{.skipped = s_.sinks, .rotated = true}, *open_->threads);
+    const Statistics statistics = {keys ? &*keys : nullptr, ranges ? &*ranges : nullptr,
+                                   rotated ? &*rotated : nullptr};
+    if (ranges) KVANT_TRY(check_statistics_memory(ranges->bytes()));
     KVANT_TRY(read(statistics));
     facts_.data = text_->digest();
     facts_.tokens = state_.tokens;
     facts_.lines = line_hashes(text_->documents().sample);
     if (keys) layers_ = fit_layers(*keys, targets_.transforms, *open_->threads, notes_);
-    return ranges ? find_scales(*ranges) : Status();
+    return ranges ? find_scales(statistics) : Status();
+  }
+
+  // Channels take theirs when they first meet a number.
+  Status check_statistics_memory(uint64_t bytes) {
+    MemoryBudget rest;  // what the model takes is taken already
+    for (MemoryBudget* budget : {&rest, in_.memory}) {
+      budget->add("the magnitudes of every channel", static_cast<double>(bytes),
+                  "--for without formats of given scales takes none");
+    }
+    return rest.check(available_memory());
   }
 
   Status read(const Statistics& statistics) {
     state_.identity = identity();
     if (s_.resume) {
-      KVANT_ASSIGN(state_, load_state(kept_, state_.identity, statistics.keys, statistics.ranges));
+      KVANT_ASSIGN(state_, load_state(kept_, state_.identity, statistics));
       tokens_before_ = state_.tokens;
     }
-    const Status status = read_documents(in_, *open_, {*text_, statistics, "calibrating"}, state_);
+    StateKeeper keeper(kept_, statistics);
+    const auto keep = [&](const CalibrationState& state) {
+      return keeper.keep_now_and_then(state);
+    };
+    const Status status =
+        read_documents(in_, *open_, {*text_, statistics, "calibrating", {}, keep}, state_);
     if (status.code() == Code::kCancelled) {
-      KVANT_TRY(save_state(kept_, state_, statistics.keys, statistics.ranges));
+      KVANT_TRY(save_state(kept_, state_, statistics));
       return cancelled(status.message() + "; the same command with --resume goes on");
     }
     KVANT_TRY(status);
@@ -279,14 +320,15 @@ class Calibration {
     return {};
   }
 
-  Status find_scales(const RangeStatistics& ranges) {
+  Status find_scales(const Statistics& statistics) {
+    const SeenRanges seen = seen_by(statistics);
     std::vector<int> without;
-    scales_ = fit_scales(ranges.layers(), targets_.scales, *open_->threads, without);
+    scales_ = fit_scales(seen, targets_.scales, *open_->threads, without);
     if (without.empty() && scales_.all_formats().empty()) notes_.emplace_back(kNoneOwned);
     const auto was_seen = [](const LayerRanges& of) {
       return !of.key.heads.empty() && of.key.heads.front().magnitudes.count() > 0;
     };
-    const bool any_seen = std::any_of(ranges.layers().begin(), ranges.layers().end(), was_seen);
+    const bool any_seen = std::any_of(seen.plain.begin(), seen.plain.end(), was_seen);
     if (!without.empty()) {
       notes_.push_back(fmt::format(
           "layers {} get no scales: {}", index_ranges(without),
@@ -295,15 +337,22 @@ class Calibration {
                                  "don't count",
                                  s_.sinks)));
     }
-    if (!held_out_) {
-      count_beyond(ranges.layers(), scales_);
-      scales_.checked_on = "the data itself";
-      return {};
-    }
-    RangeStatistics others(open_->model->info(), s_.sinks, *open_->threads);
-    CalibrationState state;
-    KVANT_TRY(read_documents(in_, *open_, {*held_out_, {nullptr, &others}, "checking"}, state));
-    count_beyond(others.layers(), scales_);
+    if (held_out_) return check_scales(statistics.rotated != nullptr);
+    count_beyond(seen, scales_);
+    scales_.checked_on = "the data itself";
+    return {};
+  }
+
+  // On the held-out text.
+  Status check_scales(bool turns) {
+    const ModelInfo& info = open_->model->info();
+    RangeStatistics others(info, {.skipped = s_.sinks}, *open_->threads);
+    std::optional<RangeStatistics> rotated;
+    if (turns)
+      rotated.emplace(info, RangeOptions{.skipped = s_.sinks, .rotated = true}, *open_->threads);
+    const Statistics statistics = {nullptr, &others, rotated ? &*rotated : nullptr};
+    KVANT_TRY(read_documents(in_, *open_, {*held_out_, statistics, "checking"}, checked_));
+    count_beyond(seen_by(statistics), scales_);
     scales_.checked_on = held_out_->digest();
     const int64_t shared = count_shared(line_hashes(held_out_->documents().sample), facts_.lines);
     if (shared > 0) {
@@ -316,7 +365,7 @@ class Calibration {
   Status write() {
     facts_.command = command_line(in_);
     facts_.seed = static_cast<uint64_t>(s_.seed);
-    std::string bytes = make_sidecar(facts_, layers_, scales_);
+    std::string bytes = make_sidecar({facts_, layers_, scales_});
     if (checkpoint_.format.empty()) return write_text(path_, bytes);
     checkpoint_.sidecar = std::move(bytes);
     return write_checkpoint(checkpoint_, scales_);
@@ -332,23 +381,23 @@ class Calibration {
   CheckpointRequest checkpoint_;  // without a format: none is written
   std::optional<CalibrationText> text_, held_out_;
   std::optional<OpenModel> open_;
-  CalibrationState state_;
-  int64_t tokens_before_ = 0;  // that an interrupted run had read
+  CalibrationState state_, checked_;  // of the data and of the held-out text
+  int64_t tokens_before_ = 0;         // that an interrupted run had read
   SidecarFacts facts_;
   std::vector<LayerTransforms> layers_;
   CacheScales scales_;
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_;  // of what is missing: errors under --strict
+  std::vector<std::string> said_;   // worth knowing, never an error
   std::chrono::duration<double> seconds_{};
 };
 
 Status Calibration::report() const {
   std::vector<std::string> notes = notes_;
+  notes.insert(notes.end(), said_.begin(), said_.end());
   const int64_t skipped = text_ ? text_->documents().skipped : 0;
-  if (skipped > 0) notes.push_back(fmt::format("{} skipped", counted(skipped, "bad line")));
-  if (state_.skipped > 0) {
-    notes.push_back(fmt::format("{} skipped that the model's tokenizer or chat template can't read",
-                                counted(state_.skipped, "document")));
-  }
+  const int64_t held_out_skipped = held_out_ ? held_out_->documents().skipped : 0;
+  add_skipped("", skipped, state_.skipped, notes);
+  add_skipped("--held-out: ", held_out_skipped, checked_.skipped, notes);
   const auto sampled = static_cast<int64_t>(text_ ? text_->size() : 0);
   const int64_t seen = text_ && s_.source == "dataset" ? text_->documents().seen : sampled;
   if (!takes_output(s_.json)) {
@@ -379,6 +428,8 @@ Status Calibration::report() const {
                               {"documents_seen", seen},
                               {"skipped_lines", skipped},
                               {"skipped_documents", state_.skipped},
+                              {"held_out_skipped_lines", held_out_skipped},
+                              {"held_out_skipped_documents", checked_.skipped},
                               {"too_short", state_.too_short},
                               {"tokens", state_.tokens},
                               {"seconds", seconds_.count()},

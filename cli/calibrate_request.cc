@@ -51,7 +51,10 @@ Result<Targets> targets_of(const Settings& s) {
         fmt::format("--for {}: {} is named twice, wanted each once", s.formats_for, format));
   };
   for (const Target* target : targets.transforms) KVANT_TRY(check(target->format));
-  for (const ScaledFormat* format : targets.scales.formats) KVANT_TRY(check(format->name));
+  for (const ScaledFormat* format : targets.scales.formats) {
+    KVANT_TRY(check(format->name));
+    KVANT_TRY(check_method(*format, targets.scales.method));
+  }
   return targets;
 }
 
@@ -95,15 +98,25 @@ struct Conflict {
   std::string_view option;
 };
 constexpr Conflict kConflicts[] = {
-    {When::kStability, "out"},        {When::kStability, "resume"},
-    {When::kStability, "held-out"},   {When::kStability, "strict"},
-    {When::kFixed, "method"},         {When::kFixed, "samples"},
-    {When::kFixed, "resume"},         {When::kFixed, "held-out"},
-    {When::kFixed, "sinks"},          {When::kFixed, "max-length"},
-    {When::kFixed, "buckets"},        {When::kFixed, "seed"},
-    {When::kFixed, "skip-bad"},       {When::kRandom, "skip-bad"},
-    {When::kBuckets, "max-length"},   {When::kTransformsOnly, "method"},
-    {When::kTransformsOnly, "sinks"}, {When::kTransformsOnly, "held-out"},
+    {When::kStability, "out"},
+    {When::kStability, "resume"},
+    {When::kStability, "held-out"},
+    {When::kStability, "strict"},
+    {When::kFixed, "method"},
+    {When::kFixed, "samples"},
+    {When::kFixed, "resume"},
+    {When::kFixed, "held-out"},
+    {When::kFixed, "sinks"},
+    {When::kFixed, "max-length"},
+    {When::kFixed, "buckets"},
+    {When::kFixed, "seed"},
+    {When::kFixed, "skip-bad"},
+    {When::kFixed, "stability"},
+    {When::kRandom, "skip-bad"},
+    {When::kBuckets, "max-length"},
+    {When::kTransformsOnly, "method"},
+    {When::kTransformsOnly, "sinks"},
+    {When::kTransformsOnly, "held-out"},
 };
 
 bool is_so(When when, const Settings& s, const CalibrateRequest& request) {

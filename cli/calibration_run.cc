@@ -41,8 +41,9 @@ Status read_one(const Invocation& in, const OpenModel& open, const ReadRequest& 
   const std::vector<int32_t>& tokens = *read;
   std::vector<RowObserver*> observers;
   const bool is_short = tokens.size() < kLeastKeyTokens;
-  if (request.statistics.ranges != nullptr && !tokens.empty())
-    observers.push_back(request.statistics.ranges);
+  for (RangeStatistics* ranges : {request.statistics.ranges, request.statistics.rotated}) {
+    if (ranges != nullptr && !tokens.empty()) observers.push_back(ranges);
+  }
   if (request.statistics.keys != nullptr && !is_short) observers.push_back(request.statistics.keys);
   if (request.statistics.keys != nullptr && is_short) ++state.too_short;
   if (observers.empty()) return {};
@@ -52,6 +53,15 @@ Status read_one(const Invocation& in, const OpenModel& open, const ReadRequest& 
 }
 
 }  // namespace
+
+Status StateKeeper::keep_now_and_then(const CalibrationState& state) {
+  const Clock::time_point now = Clock::now();
+  if (now - last_ < wait_) return {};
+  KVANT_TRY(save_state(path_, state, statistics_));
+  last_ = Clock::now();
+  wait_ = std::max<Clock::duration>(kWait, kShare * (last_ - now));
+  return {};
+}
 
 Status read_documents(const Invocation& in, const OpenModel& open, const ReadRequest& request,
                       CalibrationState& state) {

@@ -2,6 +2,9 @@
 // where Ctrl-C ended it.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -16,12 +19,6 @@
 
 namespace kvant::cli {
 
-// What is gathered; either may be null.
-struct Statistics {
-  KeyStatistics* keys = nullptr;
-  RangeStatistics* ranges = nullptr;
-};
-
 struct ReadRequest {
   const CalibrationText& text;
   Statistics statistics;
@@ -29,6 +26,28 @@ struct ReadRequest {
   std::span<const size_t> order = {};  // of documents; empty: as they are
   // After each document; ends the reading where it isn't OK.
   std::function<Status(const CalibrationState& state)> after = {};
+};
+
+// Keeps the state of a run on disk while it goes, so that not only Ctrl-C can be resumed from:
+// every half minute, and less often where writing takes more than a fiftieth of the time.
+class StateKeeper {
+ public:
+  // `statistics` outlive it.
+  StateKeeper(std::filesystem::path path, const Statistics& statistics)
+      : path_(std::move(path)), statistics_(statistics) {}
+
+  Status keep_now_and_then(const CalibrationState& state);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::filesystem::path path_;
+  Statistics statistics_;
+  Clock::time_point last_ = Clock::now();
+  Clock::duration wait_ = kFirstWait;
+  static constexpr auto kFirstWait = std::chrono::seconds(1);
+  static constexpr auto kWait = std::chrono::seconds(30);
+  static constexpr int kShare = 50;
 };
 
 // Reads documents from number `state.documents` on and counts them in `state`. cancelled after

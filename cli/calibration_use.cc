@@ -26,6 +26,12 @@ std::vector<float> given_scales(size_t layer, Side side, const std::string& form
   return side == Side::kKey ? own.layers[layer].key : own.layers[layer].value;
 }
 
+bool is_assumed(const UsableScales& checkpoint, size_t layer, Side side) {
+  if (layer >= checkpoint.layers.size()) return false;
+  const LayerCheckpointScales& of = checkpoint.layers[layer];
+  return side == Side::kKey ? of.key_is_assumed : of.value_is_assumed;
+}
+
 }  // namespace
 
 Result<std::optional<Sidecar>> open_calibration(const Invocation& in) {
@@ -73,7 +79,8 @@ void give_scales(size_t l, const ModelInfo& info, const Sidecar* calibration, Ca
   }
 }
 
-std::vector<std::string> scale_sources(const CacheOptions& options, const Sidecar* calibration) {
+std::vector<std::string> scale_sources(const CacheOptions& options, const UsableScales& checkpoint,
+                                       const Sidecar* calibration) {
   std::map<std::string, std::vector<int>> layers;  // what is to be said → of which
   for (size_t l = 0; l < options.layers.size(); ++l) {
     const CacheLayer& layer = options.layers[l];
@@ -88,7 +95,10 @@ std::vector<std::string> scale_sources(const CacheOptions& options, const Sideca
             calibration != nullptr &&
             calibration->scales().find(static_cast<int>(l), side, format) != nullptr;
         from = learned ? "calibrated scales, source " + calibration->scales().source
-                       : std::string("the checkpoint's scales");
+               : is_assumed(checkpoint, l, side)
+                   ? fmt::format("the scale 1 for {}, of which the checkpoint has none",
+                                 side_name(side))
+                   : std::string("the checkpoint's scales");
       } else if (takes_given_scale(**info)) {
         from = "scales found page by page";
       } else {

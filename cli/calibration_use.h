@@ -27,7 +27,8 @@ void give_scales(size_t layer, const ModelInfo& info, const Sidecar* calibration
 
 // Where the scales of formats that take given ones, or have none at all, come from: a sentence for
 // each.
-std::vector<std::string> scale_sources(const CacheOptions& options, const Sidecar* calibration);
+std::vector<std::string> scale_sources(const CacheOptions& options, const UsableScales& checkpoint,
+                                       const Sidecar* calibration);
 
 // Warns on stderr where a text that is measured on was calibrated on.
 void note_overlap(const std::optional<Sidecar>& calibration, std::string_view text);

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "cli/calibration_use.h"
 #include "cli/command.h"
 #include "cli/inspect_scales.h"
+#include "cli/inspect_sidecar.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
 #include "formats/names.h"
@@ -127,13 +129,35 @@ std::string render(const Model& model) {
   return out;
 }
 
+Status check_options(const Settings& s) {
+  if (s.strict && !s.scales)
+    return invalid_argument("--strict: wanted --scales beside it, whose findings it is about");
+  if (s.per_head && s.scales)
+    return invalid_argument("--per-head doesn't go with --scales, which lists heads anyway");
+  return {};
+}
+
 }  // namespace
 
 Status run_inspect(const Invocation& in) {
-  if (in.settings.scales) return inspect_scales(in);
-  KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
-  if (!in.settings.json.empty()) KVANT_TRY(write_json(in.settings.json, inspect_json(*open.model)));
-  return takes_output(in.settings.json) ? Status() : write_text("-", render(*open.model));
+  const Settings& s = in.settings;
+  KVANT_TRY(check_options(s));
+  if (s.scales) return inspect_scales(in);
+  KVANT_ASSIGN(std::optional<Sidecar> sidecar, lone_sidecar(in.model));
+  Json json = Json::object();
+  std::string text;
+  if (!sidecar) {
+    KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
+    KVANT_ASSIGN(sidecar, open_calibration(in));
+    json = inspect_json(*open.model);
+    text = render(*open.model) + (sidecar ? "\n" : "");
+  }
+  if (sidecar) {
+    json["calibration"] = sidecar_json(*sidecar);
+    text += sidecar_text(*sidecar, s.per_head, has_colors(stdout));
+  }
+  if (!s.json.empty()) KVANT_TRY(write_json(s.json, json));
+  return takes_output(s.json) ? Status() : write_text("-", text);
 }
 
 }  // namespace kvant::cli

@@ -113,12 +113,6 @@ fs::path sidecar_of(const fs::path& path) {
   return path.parent_path() / kSidecarName;
 }
 
-std::string facts_text(const Sidecar& sidecar) {
-  const SidecarFacts& facts = sidecar.facts();
-  return fmt::format("{}: of model {}, {}, seed {}\n  made by {}\n", sidecar.path().string(),
-                     facts.model.substr(0, 8), learned_text(facts), facts.seed, facts.command);
-}
-
 std::string checkpoint_text(const std::string& model, std::span<const CheckpointScale> found) {
   if (found.empty()) return fmt::format("{}: no scales among its weights\n", model);
   return fmt::format("{}: {} for {}\n", model,
@@ -153,7 +147,7 @@ Status inspect_scales(const Invocation& in) {
     heading += checkpoint_text(in.model, found);
   }
   if (sidecar) {
-    heading += facts_text(*sidecar);
+    heading += sidecar_heading(*sidecar);
     for (ScaleEntry& entry : scale_entries(sidecar->scales(), beside.filename().string()))
       entries.push_back(std::move(entry));
   }
@@ -166,10 +160,15 @@ Status inspect_scales(const Invocation& in) {
   if (!in.settings.json.empty())
     KVANT_TRY(
         write_json(in.settings.json, {{"path", in.model}, {"scales", entries_json(entries)}}));
-  if (takes_output(in.settings.json)) return {};
-  const std::string table =
-      entries.empty() ? "no scales\n" : entries_table(entries, has_colors(stdout));
-  return write_text("-", heading + table);
+  if (!takes_output(in.settings.json)) {
+    const std::string table =
+        entries.empty() ? "no scales\n" : entries_table(entries, has_colors(stdout));
+    KVANT_TRY(write_text("-", heading + table));
+  }
+  const int64_t wrong = count_wrong(entries);
+  if (!in.settings.strict || wrong == 0) return {};
+  return corrupt(fmt::format("--strict: {} of {} of {} wrong", wrong,
+                             counted(static_cast<int64_t>(entries.size()), "scale"), in.model));
 }
 
 }  // namespace kvant::cli

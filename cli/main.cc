@@ -24,12 +24,14 @@ std::span<const Command> all_commands() {
        "input): bytes per token and at every length, format by format, layer by layer, counted as "
        "the cache's pool counts them. With a device: what fits beside the weights. With a "
        "workload: which format is the first that carries it. Effective bits are all bytes held, "
-       "with scales, exact pages and padding, per element of K and V.",
+       "with scales, exact pages and padding, per element of K and V. With a calibration presets "
+       "mean what they mean with it where the model runs.",
        "kvant plan config.json --tokens 8k,128k --kv bf16,int8,int4 --explain\n"
        "kvant plan ./Llama-3.1-8B --device-memory 24G --workspace 1G --prompt 2k:8k --output "
        "300:1k --concurrency 16\n"
        "curl -s URL/config.json | kvant plan - --tokens 32k --tp 8 --json",
-       {G::kPlan, G::kDevice, G::kWorkload, G::kCache, G::kPlanOutput, G::kJson, G::kCsv},
+       {G::kPlan, G::kDevice, G::kWorkload, G::kCache, G::kLayerFormats, G::kCalibration,
+        G::kPlanOutput, G::kJson, G::kCsv},
        run_plan},
       {"compare",
        "Measure",
@@ -50,8 +52,8 @@ std::span<const Command> all_commands() {
        "2048 --kv bf16,int8,k8v4,int4\n"
        "kvant compare ./Qwen3-0.6B --kv int8,int4 --kv-layers \"0-1=bf16\" --json=report.json "
        "--csv=report.csv",
-       {G::kManyFormats, G::kCache, G::kCalibration, G::kText, G::kMeasure, G::kCompare, G::kModel,
-        G::kVerbose, G::kThreads, G::kJson, G::kCsv},
+       {G::kManyFormats, G::kCache, G::kLayerFormats, G::kCalibration, G::kText, G::kMeasure,
+        G::kCompare, G::kModel, G::kVerbose, G::kThreads, G::kJson, G::kCsv},
        run_compare},
       {"perplexity",
        "Measure",
@@ -62,8 +64,8 @@ std::span<const Command> all_commands() {
        "hash of all logits: the same for every --chunk that is a multiple of 64, for every chunk "
        "with --invariant, and for any number of threads.",
        "kvant perplexity model.gguf --kv int8 --text data/wikitext2-test.txt --context 2048",
-       {G::kCache, G::kCalibration, G::kText, G::kMeasure, G::kPerplexity, G::kModel, G::kVerbose,
-        G::kThreads, G::kJson},
+       {G::kCache, G::kLayerFormats, G::kCalibration, G::kText, G::kMeasure, G::kPerplexity,
+        G::kModel, G::kVerbose, G::kThreads, G::kJson},
        run_perplexity},
       {"sensitivity",
        "Measure",
@@ -75,10 +77,12 @@ std::span<const Command> all_commands() {
        "is in the format (a run of the model each). From these it finds the mix of formats over "
        "the "
        "layers that costs least within --budget, runs it beside each format everywhere, and prints "
-       "the --kv-layers to type. How well the cheap error ranks layers as the divergence does is "
+       "the --kv-layers to type. --out keeps all of it. How well the cheap error ranks layers as "
+       "the divergence does is "
        "given as Spearman's correlation.",
        "kvant sensitivity model.gguf --text data/wikitext2-test.txt --kv int8,int4,int2 --budget "
-       "4.5",
+       "4.5 --out measured\n"
+       "kvant inspect measured",
        {G::kSensitivity, G::kCache, G::kCalibration, G::kText, G::kMeasure, G::kModel, G::kVerbose,
         G::kThreads, G::kJson},
        run_sensitivity},
@@ -125,8 +129,8 @@ std::span<const Command> all_commands() {
        "kvant generate model.gguf -p \"The capital of France is\" -n 32 --kv int8\n"
        "kvant generate model.gguf --chat --prompt-file question.txt --temperature 0.7 --top-p 0.9 "
        "--seed 1",
-       {G::kPrompt, G::kSampling, G::kCache, G::kCalibration, G::kMeasure, G::kModel, G::kVerbose,
-        G::kThreads, G::kJson},
+       {G::kPrompt, G::kSampling, G::kCache, G::kLayerFormats, G::kCalibration, G::kMeasure,
+        G::kModel, G::kVerbose, G::kThreads, G::kJson},
        run_generate},
       {"chat",
        "Run",
@@ -137,8 +141,8 @@ std::span<const Command> all_commands() {
        "message per line, from a terminal or a pipe. /reset forgets the conversation and starts "
        "anew; /exit, /quit or Ctrl-D ends the program; Ctrl-C ends an answer.",
        "kvant chat model.gguf --kv int8 --system \"Answer in one sentence.\"",
-       {G::kChat, G::kSampling, G::kCache, G::kCalibration, G::kMeasure, G::kModel, G::kVerbose,
-        G::kThreads},
+       {G::kChat, G::kSampling, G::kCache, G::kLayerFormats, G::kCalibration, G::kMeasure,
+        G::kModel, G::kVerbose, G::kThreads},
        run_chat},
       {"logits",
        "Run",
@@ -146,18 +150,18 @@ std::span<const Command> all_commands() {
        "the logits of every token, as a NumPy file",
        "For checking against other engines: float32, one row per token.",
        "kvant logits model.gguf --ids 1,2,3 --weights f32 --kv f32 --out logits.npy",
-       {G::kLogits, G::kCache, G::kCalibration, G::kMeasure, G::kModel, G::kVerbose, G::kThreads,
-        G::kJson},
+       {G::kLogits, G::kCache, G::kLayerFormats, G::kCalibration, G::kMeasure, G::kModel,
+        G::kVerbose, G::kThreads, G::kJson},
        run_logits},
       {"inspect",
        "Look",
        "MODEL",
        "what a model is: layers, heads, types, cache shape, tokenizer, template",
-       "Loads a model and prints its shape. With --scales it loads none, and lists the scales of "
-       "the "
-       "cache that a checkpoint or a calibration carries: by layer and head, where each came from, "
-       "and those that are missing, zero, NaN or absurd.",
-       "kvant inspect model.gguf\nkvant inspect fp8kv --scales",
+       "Loads a model and prints its shape; of what kvant calibrate and kvant sensitivity --out "
+       "left, a file or its directory, what it holds, without any model. With --scales it loads "
+       "none either, and lists the scales of the cache that a checkpoint or a calibration carries: "
+       "by layer and head, where each came from, and those that are missing, zero, NaN or absurd.",
+       "kvant inspect model.gguf\nkvant inspect measured\nkvant inspect fp8kv --scales --strict",
        {G::kInspect, G::kModel, G::kThreads, G::kJson},
        run_inspect},
       {"formats",

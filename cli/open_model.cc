@@ -41,6 +41,7 @@ Status check_format_name(const std::string& name, const std::vector<std::string>
 void note_uncovered(const std::string& kv, const ResolvedFormats& formats,
                     std::span<const LayerShape> shapes, const Sidecar& calibration,
                     std::vector<std::string>& notes) {
+  if (!calibration.is_calibration()) return;
   ModelTraits calibrated;
   for (const FormatInfo& info : all_formats()) {
     if (info.needs.artifacts) calibrated.calibrated.push_back(info.name);
@@ -103,7 +104,7 @@ Result<CachePlanChoice> choose_cache(const Settings& settings, const std::string
     layer.key_artifacts = calibration->artifacts(static_cast<int>(l), layer.formats.key,
                                                  layer.num_kv_heads, layer.key_dim);
   }
-  choice.scales = scale_sources(choice.options, calibration);
+  choice.scales = scale_sources(choice.options, info.cache_scales, calibration);
   choice.options.sinks = static_cast<int>(settings.sinks);
   choice.options.exact_window = static_cast<int>(settings.exact_window);
   choice.options.rotation_seed = static_cast<uint64_t>(settings.rotation_seed);
@@ -308,7 +309,7 @@ void announce(const Invocation& in, const OpenModel& open) {
   announce_notes(info.cache_scales.notes, true);
   if (open.calibration) {
     fmt::print(stderr, "learned  {}: {}\n", open.calibration->path().string(),
-               learned_text(open.calibration->facts()));
+               learned_text(*open.calibration));
   }
   for (const CachePlanChoice& choice : open.caches) {
     const bool changed = choice.formats.requested != choice.formats.effective;

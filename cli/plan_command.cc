@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
+#include "calibrate/sidecar.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/plan_report.h"
@@ -136,6 +139,54 @@ Result<ModelShape> read_shape(const std::string& model) {
   return parse_model_shape(text, "standard input");
 }
 
+// Where the weights lie that a calibration belongs to; empty where only a configuration is known.
+std::filesystem::path weights_beside(const std::filesystem::path& model) {
+  std::error_code error;
+  if (model.extension() == ".gguf") return model;
+  const std::filesystem::path folder =
+      std::filesystem::is_directory(model, error) ? model : model.parent_path();
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") && !name.starts_with("kvant-")) return folder;
+  }
+  return {};
+}
+
+// What --calibration names, or the model's directory holds; nothing where there is none.
+Result<std::optional<Sidecar>> plan_calibration(const Invocation& in, ModelShape& shape) {
+  const std::filesystem::path model = in.model == "-" ? "" : in.model;
+  const std::filesystem::path weights = weights_beside(model);
+  std::filesystem::path path = in.settings.calibration;
+  std::error_code error;
+  if (path.empty() && std::filesystem::exists(model / kSidecarName, error))
+    path = model / kSidecarName;
+  if (path.empty() || path == "none") return std::optional<Sidecar>();
+  KVANT_ASSIGN(Sidecar sidecar, Sidecar::open(path));
+  KVANT_TRY(sidecar.scales().check(sidecar.path().string()));
+  if (!weights.empty()) {
+    KVANT_TRY(sidecar.check_model(weights));
+  } else {
+    shape.notes.push_back(
+        fmt::format("{} has no weights beside it: whether {} is its calibration can't be told",
+                    shape.source, sidecar.path().string()));
+  }
+  return std::optional<Sidecar>(std::move(sidecar));
+}
+
+// Presets then mean what they mean where the model runs.
+void apply_calibration(const Sidecar& sidecar, ModelShape& shape) {
+  for (size_t l = 0; l < shape.layers.size(); ++l) {
+    const ModelLayer& layer = shape.layers[l];
+    std::vector<std::string>& formats = shape.calibrated.emplace_back();
+    if (layer.shares >= 0 || layer.streams.empty()) continue;
+    const CacheStream& main = layer.streams.front();
+    const auto index = static_cast<int>(l);
+    formats = sidecar.formats(index, main.heads, main.k_dim);
+    for (std::string& name : sidecar.scales().formats(index, main.heads))
+      formats.push_back(std::move(name));
+  }
+}
+
 }  // namespace
 
 Status run_plan(const Invocation& in) {
@@ -147,6 +198,8 @@ Status run_plan(const Invocation& in) {
   if (!s.json.empty() && s.json == s.csv)
     return invalid_argument("--json and --csv both go to one place; wanted a file for one of them");
   KVANT_ASSIGN(ModelShape shape, read_shape(in.model));
+  KVANT_ASSIGN(const std::optional<Sidecar> calibration, plan_calibration(in, shape));
+  if (calibration) apply_calibration(*calibration, shape);
   KVANT_ASSIGN(PlanRequest request, request_of(s, shape));
   KVANT_ASSIGN(const Plan plan, plan_model(shape, request));
   const std::string& first_format =

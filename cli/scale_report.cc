@@ -45,6 +45,56 @@ double largest_of(const SideScales& side, int head) {
   return most;
 }
 
+// What the text showed where the scale is for; of rotated rows that isn't kept.
+void set_seen(const SideScales& side, bool rotated, ScaleEntry& entry) {
+  if (rotated) {
+    entry.largest = 0;
+    return;
+  }
+  entry.largest = largest_of(side, entry.head);
+  const auto head = static_cast<size_t>(entry.head);
+  const SideClips& clips = side.clips;
+  if (entry.head < 0) entry.clips = clips.tensor;
+  if (entry.head >= 0 && head < clips.heads.size()) entry.clips = clips.heads[head];
+  if (entry.head >= 0 && head < clips.channels.size()) entry.channels = &clips.channels[head];
+}
+
+Json clips_json(const Clips& clips) {
+  Json out = Json::object();
+  for (size_t i = 0; i < kNumClips; ++i) out[std::string(kClipNames[i])] = clips[i];
+  return out;
+}
+
+Json clips_json(std::span<const Clips> clips) {
+  Json out = Json::array();
+  for (const Clips& one : clips) out.push_back(clips_json(one));
+  return out;
+}
+
+// Of a side, for everything that was seen of it.
+Json clips_json(const SideClips& clips) {
+  Json channels = Json::array();
+  for (const std::vector<Clips>& head : clips.channels) channels.push_back(clips_json(head));
+  return {{"tensor", clips_json(clips.tensor)},
+          {"heads", clips_json(clips.heads)},
+          {"channels", channels}};
+}
+
+std::string clip_text(const Clips& clips, size_t which) {
+  return clips[which] > 0 ? short_number(double{clips[which]}) : "-";
+}
+
+// The narrowest and the widest channel of a head, by what all but a thousandth of it holds.
+std::string channels_text(const std::vector<Clips>* channels) {
+  if (channels == nullptr || channels->empty()) return "-";
+  float least = channels->front()[kClip999], most = least;
+  for (const Clips& clips : *channels) {
+    least = std::min(least, clips[kClip999]);
+    most = std::max(most, clips[kClip999]);
+  }
+  return fmt::format("{} to {}", short_number(double{least}), short_number(double{most}));
+}
+
 std::string percent(double share) {
   if (share < 0) return "-";
   return share == 0 ? "0 %" : fmt::format("{} %", short_number(100 * share));
@@ -141,7 +191,7 @@ std::vector<ScaleEntry> scale_entries(const CacheScales& scales, const std::stri
         for (size_t h = 0; h < found->second.size(); ++h) {
           entry.head = known != nullptr && known->per_head ? static_cast<int>(h) : -1;
           entry.scale = double{found->second[h]};
-          entry.largest = largest_of(side, entry.head);
+          set_seen(side, known != nullptr && known->rotated, entry);
           entry.beyond = share_beyond(side, format, entry.head, scales.checked_tokens);
           entry.complaint.clear();
           judge(entry);
@@ -153,11 +203,22 @@ std::vector<ScaleEntry> scale_entries(const CacheScales& scales, const std::stri
   return out;
 }
 
-std::string learned_text(const SidecarFacts& facts) {
+std::string learned_text(const Sidecar& sidecar) {
+  if (!sidecar.is_calibration()) return "nothing but sensitivities";
+  const SidecarFacts& facts = sidecar.facts();
   if (facts.data.empty()) return "no text";  // scales fixed at 1
   const std::string tokens = counted(facts.tokens, "token");
   if (facts.data.starts_with("random")) return fmt::format("{}: {}", tokens, facts.data);
   return fmt::format("{} of text {}", tokens, facts.data.substr(0, 8));
+}
+
+std::string sidecar_heading(const Sidecar& sidecar) {
+  const SidecarFacts& facts = sidecar.facts();
+  std::string out = fmt::format("{}: of model {}, {}", sidecar.path().string(),
+                                facts.model.substr(0, 8), learned_text(sidecar));
+  if (sidecar.is_calibration())
+    out += fmt::format(", seed {}\n  made by {}", facts.seed, facts.command);
+  return out + "\n";
 }
 
 std::string scale_summary(const CacheScales& scales, std::string_view checked_on) {
@@ -192,10 +253,16 @@ Json scales_json(const CacheScales& scales) {
       for (const auto& [format, values] : side.scales) to["scales"][format] = values;
       for (const auto& [format, counts] : side.beyond) to["beyond"][format] = counts;
       if (!side.low.empty()) to.update({{"low", side.low}, {"high", side.high}});
+      if (!side.clips.heads.empty()) to["clips"] = clips_json(side.clips);
     }
     out["layers"].push_back(std::move(one));
   }
   return out;
+}
+
+int64_t count_wrong(std::span<const ScaleEntry> entries) {
+  return std::count_if(entries.begin(), entries.end(),
+                       [](const ScaleEntry& e) { return !e.complaint.empty(); });
 }
 
 Json entries_json(std::span<const ScaleEntry> entries) {
@@ -208,6 +275,8 @@ Json entries_json(std::span<const ScaleEntry> entries) {
                    {"format", e.format},
                    {"scale", missing || !std::isfinite(e.scale) ? Json() : Json(e.scale)},
                    {"largest", e.largest > 0 ? Json(e.largest) : Json()},
+                   {"clips", e.clips[0] > 0 ? clips_json(e.clips) : Json()},
+                   {"channels", e.channels != nullptr ? clips_json(*e.channels) : Json()},
                    {"beyond", e.beyond >= 0 ? Json(e.beyond) : Json()},
                    {"origin", e.origin},
                    {"complaint", e.complaint}});
@@ -222,14 +291,16 @@ std::string entries_table(std::span<const ScaleEntry> entries, bool colored) {
                {"format", true},
                {"scale"},
                {"seen"},
+               {"99.9 %"},
+               {"8-bit clip"},
+               {"channels"},
                {"beyond"},
                {"from", true},
                {"", true}});
-  int64_t complaints = 0;
+  const int64_t complaints = count_wrong(entries);
   bool all_one = !entries.empty();
   for (const ScaleEntry& e : entries) {
     const bool missing = e.complaint == "missing";
-    complaints += e.complaint.empty() ? 0 : 1;
     all_one = all_one && !missing && e.scale == 1;
     table.add_row({{std::to_string(e.layer)},
                    {std::string(1, static_cast<char>(e.side - 'a' + 'A'))},
@@ -237,6 +308,9 @@ std::string entries_table(std::span<const ScaleEntry> entries, bool colored) {
                    {e.format},
                    {missing ? "-" : fmt::format("{:.6g}", e.scale)},
                    {e.largest > 0 ? short_number(e.largest) : "-"},
+                   {clip_text(e.clips, kClip999)},
+                   {clip_text(e.clips, kClipMse8)},
+                   {channels_text(e.channels)},
                    {percent(e.beyond)},
                    {e.origin},
                    {e.complaint, Color::kRed}});

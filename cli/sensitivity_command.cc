@@ -9,12 +9,15 @@
 #include "cli/calibration_use.h"
 #include "cli/command.h"
 #include "cli/open_model.h"
+#include "cli/sensitivity_file.h"
+#include "cli/sensitivity_report.h"
 #include "cli/side_bits.h"
 #include "cli/terminal.h"
 #include "cli/text_input.h"
 #include "evaluate/attention_error.h"
 #include "evaluate/read_share.h"
 #include "evaluate/sensitivity.h"
+#include "files/digest.h"
 #include "formats/names.h"
 
 namespace kvant::cli {
@@ -213,33 +216,11 @@ Result<std::vector<Mix>> run_mixes(const Invocation& in, const OpenModel& open,
 
 std::string layer_kind(const CacheLayer& layer) { return layer.window > 0 ? "sliding" : "full"; }
 
-std::string layer_table(std::span<const Candidate> candidates, bool per_head, bool colored) {
-  std::vector<Table::Column> columns = {{"layer", true}, {"kind", true}};
-  for (const Candidate& candidate : candidates) {
-    columns.push_back({candidate.choice->name + " scores"});
-    columns.push_back({"outputs"});
-    columns.push_back({"KLD alone"});
-  }
-  Table table(columns);
-  const auto cells = [](std::vector<Cell>& row, const AttentionError& error, std::string kld) {
-    row.push_back({short_number(error.scores)});
-    row.push_back({short_number(error.outputs)});
-    row.push_back({std::move(kld)});
-  };
-  for (size_t l = 0; l < candidates[0].harms.size(); ++l) {
-    const CacheLayer& layer = candidates[0].layer(l);
-    if (!has_pages(layer)) continue;
-    std::vector<Cell> row = {{fmt::format("{}", l), Color::kBold}, {layer_kind(layer)}};
-    for (const Candidate& c : candidates)
-      cells(row, c.errors.layers[l], short_number(c.harms[l].mean));
-    table.add_row(row);
-    for (size_t head = 0; per_head && head < candidates[0].errors.heads[l].size(); ++head) {
-      row = {{fmt::format("{}.{}", l, head)}, {"head"}};
-      for (const Candidate& c : candidates) cells(row, c.errors.heads[l][head], "");
-      table.add_row(row);
-    }
-  }
-  return table.render(colored);
+std::vector<std::string> layer_kinds(const Candidate& candidate) {
+  std::vector<std::string> kinds;
+  for (const CacheLayer& layer : candidate.choice->options.layers)
+    kinds.push_back(layer_kind(layer));
+  return kinds;
 }
 
 std::string mix_table(std::span<const Mix> mixes, bool colored) {
@@ -254,16 +235,65 @@ std::string mix_table(std::span<const Mix> mixes, bool colored) {
   return table.render(colored);
 }
 
-std::string options_of(const Mix& mix) {
-  return fmt::format(
-      "--kv {}{}", mix.kv,
-      mix.kv_layers.empty() ? "" : fmt::format(" --kv-layers \"{}\"", mix.kv_layers));
+FormatSensitivities format_sensitivities(const Candidate& candidate) {
+  FormatSensitivities out{.format = candidate.choice->name, .layers = {}};
+  for (size_t l = 0; l < candidate.harms.size(); ++l) {
+    if (!has_pages(candidate.layer(l))) continue;
+    const AttentionError& error = candidate.errors.layers[l];
+    LayerSensitivity& layer = out.layers.emplace_back();
+    layer = {.layer = static_cast<int>(l),
+             .scores = error.scores,
+             .outputs = error.outputs,
+             .kld = candidate.harms[l].mean,
+             .kld_error = candidate.harms[l].standard_error,
+             .heads = {}};
+    for (const AttentionError& head : candidate.errors.heads[l])
+      layer.heads.push_back({head.scores, head.outputs});
+  }
+  return out;
 }
 
-std::string render(std::span<const Candidate> candidates, std::span<const Mix> mixes,
-                   const Settings& s) {
+std::string command_line(const Invocation& in) {
+  const Settings& s = in.settings;
+  std::string out = fmt::format("kvant sensitivity {} --kv {} --budget {:g} --context {}", in.model,
+                                s.kv, s.budget, s.context);
+  const std::pair<std::string_view, std::string> texts[] = {
+      {"windows", s.windows > 1 ? std::to_string(s.windows) : ""},
+      {"text", s.text_file},
+      {"ids-file", s.ids_file},
+      {"calibration", s.calibration},
+      {"sinks", s.is_given("sinks") ? std::to_string(s.sinks) : ""},
+      {"exact-window", s.is_given("exact-window") ? std::to_string(s.exact_window) : ""},
+      {"weights", s.is_given("weights") ? s.weights : ""}};
+  for (const auto& [name, value] : texts) {
+    if (!value.empty()) out += fmt::format(" --{} {}", name, value);
+  }
+  return out;
+}
+
+Sensitivities sensitivities_of(const Invocation& in, const WindowedText& text,
+                               std::span<const Candidate> candidates, const Mix& mix) {
+  Digest digest;
+  digest.add(std::as_bytes(std::span(text.ids)));
+  Sensitivities out{.data = digest.hex(),
+                    .command = command_line(in),
+                    .tokens = static_cast<int64_t>(text.ids.size()),
+                    .formats = {},
+                    .proposal = {.kv = mix.kv,
+                                 .kv_layers = mix.kv_layers,
+                                 .budget = in.settings.budget,
+                                 .sealed_bits = mix.sealed_bits,
+                                 .kld = mix.result.kld.mean,
+                                 .kld_error = mix.result.kld.standard_error}};
+  for (const Candidate& candidate : candidates)
+    out.formats.push_back(format_sensitivities(candidate));
+  return out;
+}
+
+std::string render(const Sensitivities& sensitivities, std::span<const Candidate> candidates,
+                   std::span<const Mix> mixes, bool per_head) {
   const bool colored = has_colors(stdout);
-  std::string out = layer_table(candidates, s.per_head, colored);
+  std::string out = sensitivity_table(sensitivities, per_head, layer_kinds(candidates[0]), colored);
   std::string ranks;
   for (const Candidate& c : candidates)
     ranks += fmt::format("{} {:.2f}, ", c.choice->name, c.rank_correlation);
@@ -272,8 +302,9 @@ std::string render(std::span<const Candidate> candidates, std::span<const Mix> m
                            ranks, overall_correlation(candidates)),
                Color::kDim, colored);
   out += mix_table(mixes, colored);
-  out += fmt::format("mix of {:.2f} bits (--budget {:g}): {}\n", mixes.back().sealed_bits, s.budget,
-                     options_of(mixes.back()));
+  const ProposedMix& mix = sensitivities.proposal;
+  out += fmt::format("mix of {:.2f} bits (--budget {:g}): {}\n", mix.sealed_bits, mix.budget,
+                     mix_options(mix));
   return out;
 }
 
@@ -321,29 +352,33 @@ Json mix_json(const Mix& mix) {
 
 Status run_sensitivity(const Invocation& in) {
   const Settings& s = in.settings;
-  if (s.is_given("kv-layers")) {
-    return invalid_argument(fmt::format(
-        "--kv-layers {}: sensitivity tries every layer in every format of --kv and proposes one; "
-        "wanted none",
-        printable(s.kv_layers)));
-  }
   KVANT_ASSIGN(TextInput input, TextInput::open(s));
   KVANT_ASSIGN(const OpenModel open, open_model(in, {split_items(s.kv), true, s.context}));
   KVANT_ASSIGN(const WindowedText text, read_windows(s, input, *open.model));
   announce(in, open);
   note_overlap(open.calibration, input.used_text());
   KVANT_TRY(check_pages_are_read(open, text, s));
+  SensitivityFile file;
+  KVANT_TRY(file.prepare(in, open));
   KVANT_ASSIGN(const std::vector<Candidate> candidates, measure(in, open, text));
   KVANT_ASSIGN(Mix best, best_mix(candidates, s.budget));
   KVANT_ASSIGN(const std::vector<Mix> mixes,
                run_mixes(in, open, text, candidates, std::move(best)));
-  if (!takes_output(s.json)) KVANT_TRY(write_text("-", render(candidates, mixes, s)));
+  const Sensitivities sensitivities = sensitivities_of(in, text, candidates, mixes.back());
+  KVANT_TRY(file.write(sensitivities));
+  if (!takes_output(s.json)) {
+    std::string out = render(sensitivities, candidates, mixes, s.per_head);
+    if (!file.path().empty())
+      out += fmt::format("{} written; kvant inspect lists it\n", file.path());
+    KVANT_TRY(write_text("-", out));
+  }
   if (s.json.empty()) return {};
   Json json = run_facts(in, open);
   json["text"] = input.source();
   json["context"] = text.context;
   json["windows"] = s.windows;
   json["budget"] = s.budget;
+  json["path"] = file.path().empty() ? Json() : Json(file.path());
   json["formats"] = Json::array();
   for (const Candidate& candidate : candidates)
     json["formats"].push_back(candidate_json(candidate));

@@ -107,15 +107,19 @@ Status print_stages(const Settings& settings, std::span<const Stage> stages,
 
 Status run_stability(const Invocation& in, ScaleRequest request) {
   Settings settings = in.settings;
-  if (settings.source == "fixed")
-    return invalid_argument("--stability: --source fixed has nothing that could move");
   if (!settings.is_given("samples")) settings.samples = kCounts[std::size(kCounts) - 1];
   if (request.formats.empty())
     request.formats = {find_scaled_format("fp8_e4m3_head"), find_scaled_format("int8_head")};
   KVANT_ASSIGN(const CalibrationText text, CalibrationText::open(settings, settings.data));
   KVANT_ASSIGN(const OpenModel open, open_model(in, {}));
   announce(in, open);
-  RangeStatistics ranges(open.model->info(), settings.sinks, *open.threads);
+  const bool turns = needs_rotated(request);
+  RangeStatistics ranges(open.model->info(), {.skipped = settings.sinks}, *open.threads);
+  std::optional<RangeStatistics> rotated;
+  if (turns)
+    rotated.emplace(open.model->info(), RangeOptions{.skipped = settings.sinks, .rotated = true},
+                    *open.threads);
+  const Statistics statistics = {nullptr, &ranges, rotated ? &*rotated : nullptr};
   const std::vector<size_t> order = shuffled(text.size(), static_cast<uint64_t>(settings.seed));
   const std::vector<int64_t> counts = stage_counts(static_cast<int64_t>(text.size()));
   std::vector<Stage> stages;
@@ -123,11 +127,11 @@ Status run_stability(const Invocation& in, ScaleRequest request) {
     if (std::find(counts.begin(), counts.end(), state.documents) == counts.end()) return {};
     std::vector<int> without;
     stages.push_back({state.documents, state.tokens,
-                      fit_scales(ranges.layers(), request, *open.threads, without)});
+                      fit_scales(seen_by(statistics), request, *open.threads, without)});
     return {};
   };
   CalibrationState state;
-  KVANT_TRY(read_documents(in, open, {text, {nullptr, &ranges}, "reading", order, after}, state));
+  KVANT_TRY(read_documents(in, open, {text, statistics, "reading", order, after}, state));
 
   return print_stages(in.settings, stages, request, text.size());
 }

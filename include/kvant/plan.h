@@ -106,6 +106,8 @@ struct ModelShape {
   DeclaredWeights declared_weights;
   uint64_t weight_bytes = 0;  // of the shards or the GGUF's tensors; 0: no weights beside it
   ModelTraits traits;
+  // Of each layer the formats that need a calibration and have one; empty: none has.
+  std::vector<std::vector<std::string>> calibrated = {};
   // What was assumed, derived or can't be seen from the configuration: one sentence each.
   std::vector<std::string> notes;
 };

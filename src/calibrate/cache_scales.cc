@@ -23,6 +23,8 @@ constexpr std::array<SideRow, 3> kSides = {{{"q", &LayerScales::query, &LayerRan
                                             {"k", &LayerScales::key, &LayerRanges::key},
                                             {"v", &LayerScales::value, &LayerRanges::value}}};
 
+constexpr std::string_view kClips = ".clips";
+
 std::vector<float> side_scales(const SideRange& range, const ScaledFormat& format,
                                const ScaleMethod& method) {
   if (!format.per_head) return {fit_scale(range.all(), format, method)};
@@ -34,16 +36,23 @@ std::vector<float> side_scales(const SideRange& range, const ScaledFormat& forma
 
 void copy_range(const SideRange& range, SideScales& to) {
   to.dim = range.dim;
+  to.clips.tensor = find_clips(range.all().occurring());
   for (const HeadRange& head : range.heads) {
     to.low.push_back(head.low);
     to.high.push_back(head.high);
+    to.clips.heads.push_back(find_clips(head.magnitudes.occurring()));
+    if (head.channels.empty()) continue;
+    std::vector<Clips>& channels = to.clips.channels.emplace_back();
+    for (const ChannelMagnitudes& channel : head.channels)
+      channels.push_back(find_clips(channel.occurring()));
   }
 }
 
 // False where K or V has no scale.
-bool fit_layer(const LayerRanges& ranges, const ScaleRequest& request, LayerScales& to) {
+bool fit_layer(const SeenRanges& seen, size_t layer, const ScaleRequest& request, LayerScales& to) {
   bool whole = true;
   for (const ScaledFormat* format : request.formats) {
+    const LayerRanges& ranges = seen.of(*format)[layer];
     std::array<std::vector<float>, kSides.size()> found;
     bool usable = true;
     for (size_t s = 0; s < kSides.size(); ++s) {
@@ -58,7 +67,7 @@ bool fit_layer(const LayerRanges& ranges, const ScaleRequest& request, LayerScal
         (to.*kSides[s].scales).scales[std::string(format->name)] = std::move(found[s]);
     }
   }
-  for (const SideRow& side : kSides) copy_range(ranges.*side.ranges, to.*side.scales);
+  for (const SideRow& side : kSides) copy_range(seen.plain[layer].*side.ranges, to.*side.scales);
   return whole;
 }
 
@@ -77,6 +86,47 @@ std::vector<T> joined(const std::vector<std::vector<T>>& rows) {
   return out;
 }
 
+void add_numbers(std::span<const Clips> clips, std::vector<float>& to) {
+  for (const Clips& one : clips) to.insert(to.end(), one.begin(), one.end());
+}
+
+void write_clips(const SideClips& clips, size_t layer, std::string_view letter,
+                 SafetensorsWriter& writer) {
+  if (clips.heads.empty()) return;
+  const auto add = [&](std::string_view what, std::vector<uint64_t> shape,
+                       const std::vector<float>& numbers) {
+    shape.push_back(kNumClips);
+    writer.add(tensor_name(layer, letter, what), "F32", std::move(shape), numbers);
+  };
+  std::vector<float> heads, channels;
+  add_numbers(clips.heads, heads);
+  for (const std::vector<Clips>& head : clips.channels) add_numbers(head, channels);
+  add("tensor.clips", {}, {clips.tensor.begin(), clips.tensor.end()});
+  add("head.clips", {clips.heads.size()}, heads);
+  if (!channels.empty())
+    add("channel.clips", {clips.channels.size(), clips.channels[0].size()}, channels);
+}
+
+// False where a tensor isn't what write_clips() writes under that name.
+bool read_clips(const SafetensorsTensor& tensor, std::string_view what, SideClips& to) {
+  const size_t dims = what == "tensor.clips" ? 1 : what == "head.clips" ? 2 : 3;
+  if (tensor.dtype != "F32" || tensor.shape.size() != dims || tensor.shape.back() != kNumClips)
+    return false;
+  std::vector<Clips> all(tensor.data.size() / sizeof(Clips));
+  if (all.empty()) return false;
+  std::memcpy(all.data(), tensor.data.data(), all.size() * sizeof(Clips));
+  if (dims == 1) {
+    to.tensor = all.front();
+  } else if (dims == 2) {
+    to.heads = std::move(all);
+  } else {
+    const auto width = static_cast<ptrdiff_t>(tensor.shape[1]);
+    for (auto at = all.begin(); at != all.end(); at += width)
+      to.channels.emplace_back(at, at + width);
+  }
+  return true;
+}
+
 void write_side(const SideScales& side, size_t layer, std::string_view letter,
                 SafetensorsWriter& writer) {
   for (const auto& [format, scales] : side.scales)
@@ -87,6 +137,7 @@ void write_side(const SideScales& side, size_t layer, std::string_view letter,
   const std::vector<uint64_t> shape = {side.low.size(), static_cast<uint64_t>(side.dim)};
   writer.add(tensor_name(layer, letter, "low"), "F32", shape, joined(side.low));
   writer.add(tensor_name(layer, letter, "high"), "F32", shape, joined(side.high));
+  write_clips(side.clips, layer, letter, writer);
 }
 
 // The numbers of a tensor of up to two dimensions, row by row; nothing where it is another type.
@@ -104,6 +155,7 @@ std::vector<std::vector<T>> rows_of(const SafetensorsTensor& tensor, std::string
 // Takes a tensor whose name ends in `what`; false where it isn't one of these.
 bool read_side(const SafetensorsTensor& tensor, std::string_view what, SideScales& to) {
   constexpr std::string_view kScale = ".scale", kBeyond = ".beyond";
+  if (what.ends_with(kClips)) return read_clips(tensor, what, to.clips);
   if (what == "low" || what == "high") {
     auto& rows = what == "low" ? to.low : to.high;
     rows = rows_of<float>(tensor, "F32", 2);
@@ -123,7 +175,8 @@ bool read_side(const SafetensorsTensor& tensor, std::string_view what, SideScale
 }
 
 bool is_ours(std::string_view what) {
-  return what == "low" || what == "high" || what.ends_with(".scale") || what.ends_with(".beyond");
+  return what == "low" || what == "high" || what.ends_with(".scale") || what.ends_with(".beyond") ||
+         what.ends_with(kClips);
 }
 
 }  // namespace
@@ -178,13 +231,19 @@ Status CacheScales::check(const std::string& file) const {
   return {};
 }
 
-CacheScales fit_scales(std::span<const LayerRanges> ranges, const ScaleRequest& request,
-                       ThreadPool& threads, std::vector<int>& without) {
+bool needs_rotated(const ScaleRequest& request) {
+  return std::any_of(request.formats.begin(), request.formats.end(),
+                     [](const ScaledFormat* format) { return format->rotated; });
+}
+
+CacheScales fit_scales(const SeenRanges& seen, const ScaleRequest& request, ThreadPool& threads,
+                       std::vector<int>& without) {
+  const std::span<const LayerRanges> ranges = seen.plain;
   CacheScales out;
   out.layers.resize(ranges.size());
   std::vector<char> whole(ranges.size(), 1);
   threads.run(ranges.size(), [&](size_t l, int) {
-    if (owns_both(ranges[l])) whole[l] = fit_layer(ranges[l], request, out.layers[l]) ? 1 : 0;
+    if (owns_both(ranges[l])) whole[l] = fit_layer(seen, l, request, out.layers[l]) ? 1 : 0;
   });
   for (size_t l = 0; l < whole.size(); ++l) {
     if (whole[l] == 0) without.push_back(static_cast<int>(l));
@@ -213,16 +272,17 @@ CacheScales fixed_scales(std::span<const CacheLayer> layers, int num_query_heads
   return out;
 }
 
-void count_beyond(std::span<const LayerRanges> ranges, CacheScales& scales) {
+void count_beyond(const SeenRanges& seen, CacheScales& scales) {
   scales.checked_tokens = 0;
-  for (size_t l = 0; l < ranges.size() && l < scales.layers.size(); ++l) {
+  for (size_t l = 0; l < scales.layers.size(); ++l) {
     for (const SideRow& side : kSides) {
-      const SideRange& range = ranges[l].*side.ranges;
       SideScales& to = scales.layers[l].*side.scales;
       for (const auto& [name, values] : to.scales) {
         const ScaledFormat* format = find_scaled_format(name);
+        if (format == nullptr || seen.of(*format).empty()) continue;
+        const SideRange& range = seen.of(*format)[l].*side.ranges;
         std::vector<int64_t> beyond;
-        for (size_t h = 0; format != nullptr && h < range.heads.size(); ++h) {
+        for (size_t h = 0; h < range.heads.size(); ++h) {
           const float scale = values[format->per_head ? h : 0];
           // The product may round to just below the largest; bfloat16s are 2^-8 apart.
           const float limit = scale * format->largest * (1 + 0x1p-20f);

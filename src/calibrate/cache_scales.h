@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "calibrate/clips.h"
 #include "calibrate/range_statistics.h"
 #include "calibrate/scale_fit.h"
 #include "files/safetensors.h"
@@ -26,6 +27,7 @@ struct SideScales {
   std::map<std::string, std::vector<int64_t>, std::less<>> beyond;  // by format: [head]
   int dim = 0;
   std::vector<std::vector<float>> low, high;  // [head][dim]
+  SideClips clips;                            // without heads: not known
 
   // The largest magnitude of a head's channels; 0 where ranges aren't known.
   float largest(size_t head) const;
@@ -55,15 +57,25 @@ struct ScaleRequest {
   std::vector<const ScaledFormat*> formats;
   ScaleMethod method;
 };
+// True where a format of the request stores rotated rows.
+bool needs_rotated(const ScaleRequest& request);
+
+// What was seen of a text: as it is, and turned for formats `_rot`, empty where none is asked for.
+struct SeenRanges {
+  std::span<const LayerRanges> plain, rotated;
+  std::span<const LayerRanges> of(const ScaledFormat& format) const {
+    return format.rotated ? rotated : plain;
+  }
+};
 
 // Layers in which K or V is all zero, in a head or at all, get none: they are in `without`.
-CacheScales fit_scales(std::span<const LayerRanges> ranges, const ScaleRequest& request,
-                       ThreadPool& threads, std::vector<int>& without);
+CacheScales fit_scales(const SeenRanges& seen, const ScaleRequest& request, ThreadPool& threads,
+                       std::vector<int>& without);
 // 1 for every layer that owns K and V.
 CacheScales fixed_scales(std::span<const CacheLayer> layers, int num_query_heads,
                          const ScaleRequest& request);
 // Fills `beyond` and `checked_tokens` from the ranges of a text.
-void count_beyond(std::span<const LayerRanges> ranges, CacheScales& scales);
+void count_beyond(const SeenRanges& seen, CacheScales& scales);
 
 void write_scales(const CacheScales& scales, SafetensorsWriter& writer,
                   std::vector<std::pair<std::string, std::string>>& metadata);

@@ -54,6 +54,14 @@ int64_t Magnitudes::beyond(float limit) const {
   return n;
 }
 
+std::vector<MagnitudeCount> Magnitudes::occurring() const {
+  std::vector<MagnitudeCount> out;
+  for (size_t i = 0; i < counters_.size(); ++i) {
+    if (counters_[i] > 0) out.push_back({value_of(i), counters_[i]});
+  }
+  return out;
+}
+
 double Magnitudes::sum(const std::function<double(float)>& error) const {
   double total = 0;
   for (size_t i = 0; i < counters_.size(); ++i) {

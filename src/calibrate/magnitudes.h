@@ -13,6 +13,12 @@
 
 namespace kvant {
 
+// A magnitude, and how many numbers have it.
+struct MagnitudeCount {
+  float magnitude = 0;
+  int64_t count = 0;
+};
+
 class Magnitudes {
  public:
   static constexpr int kCounters = 1 + 40 * 128;  // zero; 40 exponents of 128 values each
@@ -29,7 +35,8 @@ class Magnitudes {
   // The least magnitude that at least `percent` % of the numbers don't pass (nearest rank; NumPy's
   // percentile with method="inverted_cdf").
   float percentile(double percent) const;
-  int64_t beyond(float limit) const;  // numbers whose magnitude passes it
+  int64_t beyond(float limit) const;              // numbers whose magnitude passes it
+  std::vector<MagnitudeCount> occurring() const;  // those that occur, rising
   // Σ count·error(magnitude) over the magnitudes that occur.
   double sum(const std::function<double(float magnitude)>& error) const;
 

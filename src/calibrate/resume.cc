@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "files/durable_file.h"
@@ -31,6 +32,32 @@ Status visit_keys(std::span<LayerMoments> layers, const Visit& visit) {
   return {};
 }
 
+// All channels of a head in three tensors.
+template <typename Visit>
+Status visit_channels(std::vector<ChannelMagnitudes>& channels, const std::string& name,
+                      const Visit& visit) {
+  if (channels.empty()) return {};
+  std::vector<int64_t> octaves, zeros;
+  std::vector<uint32_t> counters(channels.size() * ChannelMagnitudes::kCounters);
+  for (size_t i = 0; i < channels.size(); ++i) {
+    const std::span<const uint32_t> seen = channels[i].counters();
+    octaves.push_back(channels[i].octave());
+    zeros.push_back(channels[i].zeros());
+    std::copy(seen.begin(), seen.end(), counters.data() + i * ChannelMagnitudes::kCounters);
+  }
+  KVANT_TRY(visit(name + "channel_octaves", "I64", octaves));
+  KVANT_TRY(visit(name + "channel_zeros", "I64", zeros));
+  KVANT_TRY(visit(name + "channel_counters", "U32", counters));
+  for (size_t i = 0; i < channels.size(); ++i) {
+    if (octaves[i] > ChannelMagnitudes::kMostOctave)
+      return corrupt(name + "channel_octaves: " + std::to_string(octaves[i]) + " is no octave");
+    channels[i].restore(static_cast<int>(octaves[i]), zeros[i],
+                        std::span(counters).subspan(i * ChannelMagnitudes::kCounters,
+                                                    ChannelMagnitudes::kCounters));
+  }
+  return {};
+}
+
 template <typename Visit>
 Status visit_side(SideRange& side, const std::string& name, const Visit& visit) {
   for (size_t h = 0; h < side.heads.size(); ++h) {
@@ -42,14 +69,15 @@ Status visit_side(SideRange& side, const std::string& name, const Visit& visit) 
     KVANT_TRY(visit(at + "high", "F32", head.high));
     KVANT_TRY(visit(at + "counters", "I64", counters));
     head.magnitudes = Magnitudes(std::move(counters));
+    KVANT_TRY(visit_channels(head.channels, at, visit));
   }
   return {};
 }
 
 template <typename Visit>
-Status visit_ranges(std::span<LayerRanges> layers, const Visit& visit) {
+Status visit_ranges(std::span<LayerRanges> layers, const std::string& name, const Visit& visit) {
   for (size_t l = 0; l < layers.size(); ++l) {
-    const std::string at = "ranges." + std::to_string(l);
+    const std::string at = name + "." + std::to_string(l);
     KVANT_TRY(visit_side(layers[l].query, at + ".q.", visit));
     KVANT_TRY(visit_side(layers[l].key, at + ".k.", visit));
     KVANT_TRY(visit_side(layers[l].value, at + ".v.", visit));
@@ -58,9 +86,10 @@ Status visit_ranges(std::span<LayerRanges> layers, const Visit& visit) {
 }
 
 template <typename Visit>
-Status visit_all(KeyStatistics* keys, RangeStatistics* ranges, const Visit& visit) {
-  if (keys != nullptr) KVANT_TRY(visit_keys(keys->layers(), visit));
-  if (ranges != nullptr) KVANT_TRY(visit_ranges(ranges->layers(), visit));
+Status visit_all(const Statistics& all, const Visit& visit) {
+  if (all.keys != nullptr) KVANT_TRY(visit_keys(all.keys->layers(), visit));
+  if (all.ranges != nullptr) KVANT_TRY(visit_ranges(all.ranges->layers(), "ranges", visit));
+  if (all.rotated != nullptr) KVANT_TRY(visit_ranges(all.rotated->layers(), "rotated", visit));
   return {};
 }
 
@@ -68,6 +97,7 @@ Status visit_all(KeyStatistics* keys, RangeStatistics* ranges, const Visit& visi
 bool can_be_kept(float x) { return !std::isnan(x); }
 bool can_be_kept(double x) { return std::isfinite(x); }
 bool can_be_kept(int64_t x) { return x >= 0; }
+bool can_be_kept(uint32_t) { return true; }
 
 Result<int64_t> read_count(const Safetensors& file, const std::filesystem::path& path,
                            const char* key) {
@@ -83,10 +113,16 @@ Result<int64_t> read_count(const Safetensors& file, const std::filesystem::path&
 
 }  // namespace
 
+SeenRanges seen_by(const Statistics& statistics) {
+  SeenRanges seen{.plain = std::as_const(*statistics.ranges).layers(), .rotated = {}};
+  if (statistics.rotated != nullptr) seen.rotated = std::as_const(*statistics.rotated).layers();
+  return seen;
+}
+
 Status save_state(const std::filesystem::path& path, const CalibrationState& state,
-                  KeyStatistics* keys, RangeStatistics* ranges) {
+                  const Statistics& statistics) {
   SafetensorsWriter writer;
-  KVANT_TRY(visit_all(keys, ranges,
+  KVANT_TRY(visit_all(statistics,
                       [&](const std::string& name, const char* dtype, auto& values) -> Status {
                         writer.add(name, dtype, {values.size()}, values);
                         return {};
@@ -101,7 +137,7 @@ Status save_state(const std::filesystem::path& path, const CalibrationState& sta
 }
 
 Result<CalibrationState> load_state(const std::filesystem::path& path, const std::string& identity,
-                                    KeyStatistics* keys, RangeStatistics* ranges) {
+                                    const Statistics& statistics) {
   KVANT_ASSIGN(const std::unique_ptr<Safetensors> file, Safetensors::open_file(path));
   const std::string* found = file->metadata("identity");
   if (found == nullptr || *found != identity) {
@@ -114,7 +150,7 @@ Result<CalibrationState> load_state(const std::filesystem::path& path, const std
   KVANT_ASSIGN(state.too_short, read_count(*file, path, "too_short"));
   KVANT_ASSIGN(state.skipped, read_count(*file, path, "skipped"));
   KVANT_TRY(visit_all(
-      keys, ranges, [&](const std::string& name, const char* dtype, auto& values) -> Status {
+      statistics, [&](const std::string& name, const char* dtype, auto& values) -> Status {
         const SafetensorsTensor* tensor = file->tensor(name);
         const size_t bytes = values.size() * sizeof(values[0]);
         if (tensor == nullptr || tensor->dtype != dtype || tensor->data.size() != bytes) {

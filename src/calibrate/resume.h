@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "calibrate/cache_scales.h"
 #include "calibrate/key_statistics.h"
 #include "calibrate/range_statistics.h"
 #include "kvant/status.h"
@@ -11,6 +12,16 @@
 namespace kvant {
 
 inline constexpr std::string_view kStateName = "kvant-calibrate.state";
+
+// What is gathered; each may be null.
+struct Statistics {
+  KeyStatistics* keys = nullptr;
+  RangeStatistics* ranges = nullptr;
+  RangeStatistics* rotated = nullptr;  // of rotated rows
+};
+
+// REQUIRES ranges.
+SeenRanges seen_by(const Statistics& statistics);
 
 struct CalibrationState {
   std::string identity;   // of everything that the sums depend on
@@ -20,14 +31,14 @@ struct CalibrationState {
   int64_t skipped = 0;    // documents that the model's tokenizer or template can't read
 };
 
-// Both statistics may be null: not gathered. They stay as they are.
+// The statistics stay as they are.
 Status save_state(const std::filesystem::path& path, const CalibrationState& state,
-                  KeyStatistics* keys, RangeStatistics* ranges);
+                  const Statistics& statistics);
 
 // Fills the statistics, which have the model's shape. not_found where there is no file,
 // invalid_argument where it is of another calibration, corrupt where it isn't whole, or holds NaN
 // or a negative count.
 Result<CalibrationState> load_state(const std::filesystem::path& path, const std::string& identity,
-                                    KeyStatistics* keys, RangeStatistics* ranges);
+                                    const Statistics& statistics);
 
 }  // namespace kvant

@@ -3,8 +3,9 @@
 // Per layer that owns keys, `layers.<l>.k.transform` F32 [heads][2][D][D] (A and A^-T of
 // formats/transform.cc) for tc<B>, `layers.<l>.k.balanced` alike for bal<B>, and
 // `layers.<l>.k.<format>.bits` U8 [heads][D] for every format of that family; scales as
-// cache_scales.h says; `data.lines` I64, hashes of the text's lines (overlap.h). The header's
-// metadata says which model it belongs to and how it was made.
+// cache_scales.h says, sensitivities as sensitivities.h; `data.lines` I64, hashes of the text's
+// lines (overlap.h). The header's metadata says which model it belongs to and how it was made, and
+// has a checksum over all of it (files/checksum.h). docs/format-spec.md has the whole table.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "calibrate/cache_scales.h"
+#include "calibrate/sensitivities.h"
 #include "calibrate/transform_fit.h"
 #include "kvant/cache.h"
 
@@ -22,9 +24,9 @@ namespace kvant {
 inline constexpr std::string_view kSidecarName = "kvant-cache.safetensors";
 
 struct SidecarFacts {
-  std::string model;    // model_fingerprint()
-  std::string data;     // digest of the documents
-  std::string command;  // that made it
+  std::string model = {};    // model_fingerprint()
+  std::string data = {};     // digest of the documents
+  std::string command = {};  // that calibrated; empty: nothing is calibrated
   int64_t tokens = 0;
   uint64_t seed = 0;
   std::vector<int64_t> lines = {};  // line_hashes() of the documents
@@ -42,9 +44,15 @@ struct LayerTransforms {
   }
 };
 
+struct SidecarContents {
+  SidecarFacts facts;
+  std::vector<LayerTransforms> transforms = {};  // per layer
+  CacheScales scales = {};
+  Sensitivities sensitivities = {};
+};
+
 // The file's bytes.
-std::string make_sidecar(const SidecarFacts& facts, std::span<const LayerTransforms> layers,
-                         const CacheScales& scales = {});
+std::string make_sidecar(const SidecarContents& contents);
 
 class Sidecar {
  public:
@@ -52,9 +60,12 @@ class Sidecar {
   // one.
   static Result<Sidecar> open(const std::filesystem::path& path);
 
-  const SidecarFacts& facts() const { return facts_; }
-  const CacheScales& scales() const { return scales_; }
+  const SidecarContents& contents() const { return contents_; }
+  const SidecarFacts& facts() const { return contents_.facts; }
+  const CacheScales& scales() const { return contents_.scales; }
   const std::filesystem::path& path() const { return path_; }
+  // False of one that kvant sensitivity made alone.
+  bool is_calibration() const { return !contents_.facts.command.empty(); }
   // invalid_argument unless it was made for the model at this path.
   Status check_model(const std::filesystem::path& model) const;
   // Formats that a layer with so many heads of `dim` channels has artifacts for.
@@ -72,9 +83,7 @@ class Sidecar {
                                     int dim) const;
 
   std::filesystem::path path_;
-  SidecarFacts facts_;
-  CacheScales scales_;
-  std::vector<LayerTransforms> layers_;
+  SidecarContents contents_;
 };
 
 }  // namespace kvant

@@ -24,7 +24,7 @@ constexpr double kManySequences = 1LL << 40;
 const OptionSpec kSpecs[] = {
   {G::kCache, "kv", "FORMAT", "auto", "how K and V are stored: auto (what the checkpoint declares, else bf16), a preset (int8, k8v4, int4, int3, int2, fp8, kivi4, kivi2), a format, or K/V apart by a slash", &S::kv, 0, 0, 0, F::kOneItem},
   {G::kManyFormats, "kv", "A,B,C", kSweep, "the formats to compare, by comma; each is a preset, a format, or K/V", &S::kv, 0, 0, 0, F::kItems},
-  {G::kCache, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8\"; sliding and full name the layers with a window and those without", &S::kv_layers, 0, 0, 0, F::kFilled},
+  {G::kLayerFormats, "kv-layers", "LIST", "", "other formats for some layers: \"0-1=bf16;-1=int8\"; sliding and full name the layers with a window and those without", &S::kv_layers, 0, 0, 0, F::kFilled},
   {G::kCache, "sinks", "N", "64", "tokens at the start that stay exact, a multiple of 64", &S::sinks, 0, kManyTokens, 64},
   {G::kCache, "exact-window", "W", "0", "recent tokens that stay exact beside the open page, a multiple of 64", &S::exact_window, 0, kManyTokens, 64},
   {G::kCache, "rotation-seed", "N", "0", "seed of the rotations of _rot formats", &S::rotation_seed, 0, 9e15},
@@ -50,6 +50,7 @@ const OptionSpec kSpecs[] = {
   {G::kSensitivity, "context", "N", "1024", "tokens of the text to run", &S::context, 128, kManyTokens},
   {G::kSensitivity, "budget", "BITS", "4.5", "sealed bits per element of K and V that the proposed mix may have on average", &S::budget, 0.1, 32},
   {G::kSensitivity, "per-head", "", "", "list the errors of every KV head, too", &S::per_head},
+  {G::kSensitivity, "out", "DIR", "", "keep what was measured in kvant-cache.safetensors there, beside the calibration that --calibration names; kvant inspect DIR lists it", &S::out_directory, 0, 0, 0, F::kFilled},
   {G::kPerplexity, "no-baseline", "", "", "leave out the BF16 run that the KL divergence needs", &S::no_baseline},
 
   {G::kPrompt, "p,prompt", "TEXT", "", "the prompt", &S::prompt},
@@ -120,16 +121,18 @@ const OptionSpec kSpecs[] = {
   {G::kCalibrate, "buckets", "N,N", "", "lengths to cut the documents to, in turn, in place of one --max-length; what is shorter is cut to the longest that it fills, or read whole", &S::buckets, 0, 0, 0, F::kCounts},
   {G::kCalibrate, "seed", "N", "0", "seed of the draw", &S::seed, 0, 9e15},
   {G::kCalibrate, "skip-bad", "", "", "count lines that aren't documents, or that the model can't read, instead of ending at the first", &S::skip_bad},
-  {G::kCalibrate, "for", "A,B,C", "tc4,tc3,tc2", "the formats to calibrate: tc4, tc3, tc2 (tc: all three), bal8, bal4, bal3, bal2, and those of given scales, fp8_e4m3_tensor, fp8_e4m3_head, fp8_e5m2_tensor, fp8_e5m2_head, int8_tensor, int8_head", &S::formats_for, 0, 0, 0, F::kItems},
+  {G::kCalibrate, "for", "A,B,C", "tc4,tc3,tc2", "the formats to calibrate: tc4, tc3, tc2 (tc: all three), bal8, bal4, bal3, bal2, and those of given scales, fp8_e4m3, fp8_e5m2 and int8 with _tensor or _head, nvfp4_tensor, each with _rot, too", &S::formats_for, 0, 0, 0, F::kItems},
   {G::kCalibrate, "method", "HOW", "max", "scales hold the largest magnitude (max), all but a share (percentile:99.9), or have the least squared error (mse)", &S::scale_method, 0, 0, 0, F::kOneItem},
   {G::kCalibrate, "sinks", "N", "0", "tokens at the start of each document that scales needn't hold, because the cache will keep them exact, a multiple of 64; 0 for caches that keep none, as vLLM's", &S::sinks, 0, kManyTokens, 64},
   {G::kCalibrate, "held-out", "FILE,FILE", "", "other text, on which to count what the scales can't hold (default: the data itself)", &S::held_out, 0, 0, 0, F::kItems},
   {G::kCalibrate, "stability", "", "", "write nothing: a table of how far scales from 128, 512 and 1,024 documents differ", &S::stability},
-  {G::kCalibrate, "resume", "", "", "go on where Ctrl-C ended the same command", &S::resume},
+  {G::kCalibrate, "resume", "", "", "go on where the same command ended, by Ctrl-C or otherwise; what it had read is kept every half minute", &S::resume},
   {G::kCalibrate, "strict", "", "", "an error, not a note, where a layer gets nothing, or where --samples is given and there are fewer documents", &S::strict},
   {G::kCalibrate, "out", "DIR", "", "where kvant-cache.safetensors is written (default: beside the model); of a Hugging Face directory with scales for fp8_e4m3 a whole checkpoint", &S::out_directory, 0, 0, 0, F::kFilled},
   {G::kCalibration, "calibration", "PATH", "", "what kvant calibrate wrote, or the directory that holds it: scales of formats that take given ones, and what the presets int4, int3 and int2 then use (default: the model's directory if it holds one; none: not even that)", &S::calibration, 0, 0, 0, F::kFilled},
   {G::kInspect, "scales", "", "", "list the scales of the cache that the checkpoint or calibration carries, layer by layer, and what is wrong with them", &S::scales},
+  {G::kInspect, "strict", "", "", "with --scales: end with exit code 2 where one of them is missing or wrong", &S::strict},
+  {G::kInspect, "per-head", "", "", "list the sensitivities of every KV head, too", &S::per_head},
 
   {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},
   {G::kCsv, "csv", "[=FILE]", "", "print CSV in place of the text, or write it to FILE beside the text", &S::csv, 0, 0, 0, F::kOptional},
@@ -137,10 +140,10 @@ const OptionSpec kSpecs[] = {
 // clang-format on
 
 constexpr std::string_view kGroupTitles[] = {
-    "Cache",    "Cache",     "Model",     "Model",     "Text",      "Prompt", "Prompt",
-    "Sampling", "Measuring", "Measuring", "Measuring", "Measuring", "Input",  "Input",
-    "Input",    "Shape",     "Plan",      "Device",    "Workload",  "Output", "Calibration",
-    "Cache",    "Output",    "Model",     "Output",    "Output"};
+    "Cache",       "Cache",    "Cache",     "Model",     "Model",     "Text",      "Prompt",
+    "Prompt",      "Sampling", "Measuring", "Measuring", "Measuring", "Measuring", "Input",
+    "Input",       "Input",    "Shape",     "Plan",      "Device",    "Workload",  "Output",
+    "Calibration", "Cache",    "Output",    "Model",     "Output",    "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>

@@ -81,6 +81,7 @@ struct Settings {
 // Which commands offer an option.
 enum class OptionGroup : uint8_t {
   kCache,
+  kLayerFormats,
   kManyFormats,
   kModel,
   kVerbose,

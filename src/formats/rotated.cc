@@ -18,27 +18,14 @@ class RotatedCodec final : public Codec {
   RotatedCodec(std::unique_ptr<Codec> inner, const CodecBinding& binding, RotationSigns signs)
       : inner_(std::move(inner)),
         dim_(static_cast<size_t>(binding.dim)),
-        block_(rotation_block(binding.dim)),
-        kernels_(page_kernels(binding.isa)),
-        signs_(dim_) {
-    Rng rng(binding.seed);
-    uint64_t bits = 0;
-    for (size_t i = 0; i < dim_; ++i) {
-      if (i % 64 == 0 && signs == RotationSigns::kSeeded) bits = rng.next();
-      signs_[i] = (bits >> (i % 64)) & 1 ? -1.0f : 1.0f;
-    }
-  }
+        rotation_(binding.dim, binding.seed, signs, binding.isa) {}
 
   size_t page_bytes() const override { return inner_->page_bytes(); }
 
   void encode(const PageInput& input, std::byte* page) const override {
     AlignedArray<float> rotated(kPageTokens * dim_);
-    for (size_t t = 0; t < kPageTokens; ++t) {
-      const float* row = input.rows + t * dim_;
-      float* out = rotated.data() + t * dim_;
-      for (size_t i = 0; i < dim_; ++i) out[i] = saturate(row[i]) * signs_[i];
-    }
-    transform(rotated.data(), kPageTokens, dim_);
+    std::transform(input.rows, input.rows + kPageTokens * dim_, rotated.data(), saturate);
+    rotation_.turn(rotated.data(), kPageTokens);
     PageInput inner_input = input;
     inner_input.rows = rotated.data();
     inner_->encode(inner_input, page);
@@ -46,7 +33,7 @@ class RotatedCodec final : public Codec {
 
   void decode(const std::byte* page, float* rows) const override {
     inner_->decode(page, rows);
-    turn_back(rows, kPageTokens, dim_);
+    rotation_.turn_back(rows, kPageTokens, dim_);
   }
 
   size_t query_bytes(int num_queries) const override { return inner_->query_bytes(num_queries); }
@@ -54,10 +41,8 @@ class RotatedCodec final : public Codec {
   void prepare_query(const float* queries, int num_queries, std::byte* prepared) const override {
     const auto count = static_cast<size_t>(num_queries);
     AlignedArray<float> rotated(count * dim_);
-    for (size_t q = 0; q < count; ++q) {
-      for (size_t i = 0; i < dim_; ++i) rotated[q * dim_ + i] = queries[q * dim_ + i] * signs_[i];
-    }
-    transform(rotated.data(), count, dim_);
+    std::copy_n(queries, count * dim_, rotated.data());
+    rotation_.turn(rotated.data(), count);
     inner_->prepare_query(rotated.data(), num_queries, prepared);
   }
 
@@ -71,36 +56,54 @@ class RotatedCodec final : public Codec {
   }
   void finish(float* acc, int num_queries, size_t stride) const override {
     inner_->finish(acc, num_queries, stride);
-    turn_back(acc, static_cast<size_t>(num_queries), stride);
+    rotation_.turn_back(acc, static_cast<size_t>(num_queries), stride);
   }
 
   std::string kernel_name() const override { return inner_->kernel_name() + "+hadamard"; }
   bool has_kernel() const override { return inner_->has_kernel(); }
 
  private:
-  void transform(float* rows, size_t num_rows, size_t stride) const {
-    const auto block = static_cast<size_t>(block_);
-    for (size_t first = 0; first < dim_; first += block) {
-      kernels_.hadamard(rows + first, static_cast<int>(num_rows), stride, block_);
-    }
-  }
-
-  // H and S are their own inverses: x = S·H·y.
-  void turn_back(float* rows, size_t num_rows, size_t stride) const {
-    transform(rows, num_rows, stride);
-    for (size_t r = 0; r < num_rows; ++r) {
-      for (size_t i = 0; i < dim_; ++i) rows[r * stride + i] *= signs_[i];
-    }
-  }
-
   std::unique_ptr<Codec> inner_;
   size_t dim_;
-  int block_;
-  const PageKernels& kernels_;
-  AlignedArray<float> signs_;
+  Rotation rotation_;
 };
 
 }  // namespace
+
+Rotation::Rotation(int dim, uint64_t seed, RotationSigns signs, Isa isa)
+    : dim_(static_cast<size_t>(dim)),
+      block_(rotation_block(dim)),
+      kernels_(page_kernels(isa)),
+      signs_(dim_) {
+  Rng rng(seed);
+  uint64_t bits = 0;
+  for (size_t i = 0; i < dim_; ++i) {
+    if (i % 64 == 0 && signs == RotationSigns::kSeeded) bits = rng.next();
+    signs_[i] = (bits >> (i % 64)) & 1 ? -1.0f : 1.0f;
+  }
+}
+
+void Rotation::turn(float* rows, size_t num_rows) const {
+  for (size_t r = 0; r < num_rows; ++r) {
+    float* row = rows + r * dim_;
+    for (size_t i = 0; i < dim_; ++i) row[i] *= signs_[i];
+  }
+  transform(rows, num_rows, dim_);
+}
+
+// H and S are their own inverses: x = S·H·y.
+void Rotation::turn_back(float* rows, size_t num_rows, size_t stride) const {
+  transform(rows, num_rows, stride);
+  for (size_t r = 0; r < num_rows; ++r) {
+    for (size_t i = 0; i < dim_; ++i) rows[r * stride + i] *= signs_[i];
+  }
+}
+
+void Rotation::transform(float* rows, size_t num_rows, size_t stride) const {
+  const auto block = static_cast<size_t>(block_);
+  for (size_t first = 0; first < dim_; first += block)
+    kernels_.hadamard(rows + first, static_cast<int>(num_rows), stride, block_);
+}
 
 std::unique_ptr<Codec> rotated_codec(std::unique_ptr<Codec> inner, const CodecBinding& binding,
                                      RotationSigns signs) {

@@ -7,12 +7,32 @@
 // every layer, head and side of one width shares its rotation.
 #pragma once
 
+#include "base/bytes.h"
 #include "formats/family.h"
+#include "formats/page_kernels.h"
 
 namespace kvant {
 
 // The signs that S has: random ones by the binding's seed, or none, S = 1.
 enum class RotationSigns : uint8_t { kSeeded, kNone };
+
+class Rotation {
+ public:
+  Rotation(int dim, uint64_t seed, RotationSigns signs, Isa isa = active_isa());
+
+  // [num_rows][D], in place. Rows of pages are saturated before.
+  void turn(float* rows, size_t num_rows) const;
+  // The inverse, of rows that are `stride` apart.
+  void turn_back(float* rows, size_t num_rows, size_t stride) const;
+
+ private:
+  void transform(float* rows, size_t num_rows, size_t stride) const;
+
+  size_t dim_;
+  int block_;
+  const PageKernels& kernels_;
+  AlignedArray<float> signs_;
+};
 
 // A codec of rotated rows around a codec of that binding.
 std::unique_ptr<Codec> rotated_codec(std::unique_ptr<Codec> inner, const CodecBinding& binding,

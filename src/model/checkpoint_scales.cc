@@ -173,7 +173,10 @@ Result<UsableScales> usable_scales(std::span<const CheckpointScale> found,
     note_missing(out.layers, num_kv_heads, &LayerCheckpointScales::value, "V", out.notes);
   }
   for (size_t l = 0; l < out.layers.size(); ++l) {
-    for (std::vector<float>* side : {&out.layers[l].key, &out.layers[l].value}) {
+    LayerCheckpointScales& layer = out.layers[l];
+    layer.key_is_assumed = is_fp8 && layer.key.empty();
+    layer.value_is_assumed = is_fp8 && layer.value.empty();
+    for (std::vector<float>* side : {&layer.key, &layer.value}) {
       if (side->empty() && is_fp8) side->push_back(1);
       if (per_head && side->size() == 1)
         side->assign(static_cast<size_t>(std::max(num_kv_heads[l], 1)), side->front());

@@ -40,6 +40,7 @@ Result<std::vector<CheckpointScale>> read_checkpoint_scales(const Safetensors& f
 // A layer's, once they are to be used; empty sides have none of their own.
 struct LayerCheckpointScales {
   std::vector<float> key, value;  // one for all heads, or in every layer one for each
+  bool key_is_assumed = false, value_is_assumed = false;  // missing, and taken as 1
 };
 
 struct UsableScales {

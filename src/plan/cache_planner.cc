@@ -53,6 +53,16 @@ LayerShape resolver_shape(const ModelLayer& layer) {
           .quantizable = main.quantizable()};
 }
 
+// The registry's formats for their sizes: those that need a calibration get one that means nothing.
+const FormatSource& sized_formats() {
+  static const FormatSource kSized = {
+      .find = find_format, .bind = [](const FormatInfo& format, const CodecBinding& binding) {
+        const bool any = format.needs.artifacts || format.scale_source == ScaleSource::kGiven;
+        return any ? bind_any(format, binding.side, binding.dim) : bind_codec(format, binding);
+      }};
+  return kSized;
+}
+
 // A layer whose stream no format can take: what is left of it when a quantized one is asked for.
 const FormatPair kExact = {"bf16", "bf16"};
 
@@ -136,6 +146,8 @@ Result<ResolvedFormats> resolve_model_formats(const ModelShape& shape, std::stri
                                               std::string_view kv_layers, bool strict) {
   std::vector<LayerShape> shapes;
   for (const ModelLayer& layer : shape.layers) shapes.push_back(resolver_shape(layer));
+  for (size_t l = 0; l < std::min(shapes.size(), shape.calibrated.size()); ++l)
+    shapes[l].calibrated = shape.calibrated[l];
   return resolve_formats(kv, kv_layers, shapes, shape.traits, strict);
 }
 
@@ -174,7 +186,7 @@ Result<CachePlanner> CachePlanner::create(const ModelShape& shape,
   for (PlannedGroup& group : planner.groups_) {
     const auto layout = layout_group(cache_layer(group.stream, group.formats),
                                      static_cast<int>(group.layers.size()), options.sinks,
-                                     options.exact_window, registered_formats());
+                                     options.exact_window, sized_formats());
     if (!layout.ok())
       return layout.status().with_context("layer " + std::to_string(group.layers.front()));
     group.seals = layout->rule.seals;

@@ -20,12 +20,12 @@ struct Standing {
   }
 };
 
-std::optional<size_t> measured_place(const RankedFormat& format, const ModelTraits& traits) {
+std::optional<size_t> measured_place(const RankedFormat& format) {
   const std::span<const std::string_view> order = formats_by_quality();
   const auto at = std::find(order.begin(), order.end(), format.name);
   if (at != order.end()) return static_cast<size_t>(at - order.begin());
   for (size_t i = 0; i < order.size(); ++i) {
-    const Result<FormatPair> pair = parse_format_pair(order[i], traits);
+    const Result<FormatPair> pair = parse_format_pair(order[i], format.traits);
     if (pair.ok() && *pair == format.pair) return i;
   }
   return std::nullopt;
@@ -48,13 +48,13 @@ std::span<const std::string_view> formats_by_quality() {
   return kOrder;
 }
 
-QualityOrder order_by_quality(std::span<const RankedFormat> formats, const ModelTraits& traits,
+QualityOrder order_by_quality(std::span<const RankedFormat> formats,
                               const std::function<double(const std::string&)>& bits_of) {
   std::vector<std::pair<Standing, std::string>> standings;
   QualityOrder order;
   std::vector<double> measured;  // asked for when the first format needs it
   for (const RankedFormat& format : formats) {
-    const std::optional<size_t> place = measured_place(format, traits);
+    const std::optional<size_t> place = measured_place(format);
     if (!place) order.by_bits.push_back(format.name);
     if (!place && measured.empty()) {
       for (const std::string_view name : formats_by_quality())

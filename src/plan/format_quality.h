@@ -10,10 +10,12 @@
 
 namespace kvant {
 
-// A format of a request: what was asked for of most layers, and the bits of its sealed pages.
+// A format of a request: what was asked for of most layers, what presets depend on in these layers,
+// and the bits of its sealed pages.
 struct RankedFormat {
   std::string name;
   FormatPair pair;
+  ModelTraits traits;
   double bits = 0;
 };
 
@@ -23,9 +25,9 @@ struct QualityOrder {
 };
 
 // Measured formats in the order of formats_by_quality(), a pair that is what a preset stands for in
-// this model as the preset. One that isn't measured stands before the first measured one with fewer
-// bits. `bits_of` gives those of a measured format on this model, 0 where it can't be had.
-QualityOrder order_by_quality(std::span<const RankedFormat> formats, const ModelTraits& traits,
+// these layers as the preset. One that isn't measured stands before the first measured one with
+// fewer bits. `bits_of` gives those of a measured format on this model, 0 where it can't be had.
+QualityOrder order_by_quality(std::span<const RankedFormat> formats,
                               const std::function<double(const std::string&)>& bits_of);
 
 }  // namespace kvant

@@ -125,6 +125,20 @@ void add_notes(std::span<const std::string> from, std::vector<std::string>& to) 
   }
 }
 
+// What presets depend on in the first layer that was asked to have this pair.
+ModelTraits traits_of(const ModelShape& shape, std::span<const FormatPair> requested,
+                      const FormatPair& pair) {
+  ModelTraits traits = shape.traits;
+  for (size_t l = 0; l < requested.size(); ++l) {
+    const ModelLayer& layer = shape.layers[l];
+    if (layer.streams.empty() || layer.shares >= 0 || requested[l] != pair) continue;
+    traits.value_dim = layer.streams.front().v_dim;
+    if (l < shape.calibrated.size()) traits.calibrated = shape.calibrated[l];
+    break;
+  }
+  return traits;
+}
+
 // The first format in `order` that fits the workload's P95.
 std::string first_that_fits(const std::vector<WorkloadRow>& rows,
                             std::span<const std::string> order) {
@@ -136,13 +150,12 @@ std::string first_that_fits(const std::vector<WorkloadRow>& rows,
   return "";
 }
 
-void choose_format(const ModelShape& shape, const Planning& planning,
-                   std::span<const RankedFormat> ranked, Plan& plan) {
+void choose_format(const Planning& planning, std::span<const RankedFormat> ranked, Plan& plan) {
   const auto bits_of = [&](const std::string& format) {
     const Result<StagedPlanners> planners = planning.bind(format);
     return planners.ok() ? planners->whole.sealed_bits().both : 0;
   };
-  QualityOrder order = order_by_quality(ranked, shape.traits, bits_of);
+  QualityOrder order = order_by_quality(ranked, bits_of);
   plan.first_fit = first_that_fits(plan.workload, order.formats);
   add_notes(by_bits_notes(order.by_bits), plan.notes);
   plan.tried = std::move(order.formats);
@@ -192,8 +205,10 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
     }
     if (!request.workload) continue;
     KVANT_ASSIGN(WorkloadRow row, workload_row(shape, request, planning, format, *planners));
+    const FormatPair pair = planning.main_pair(formats.requested);
     ranked.push_back({.name = format,
-                      .pair = planning.main_pair(formats.requested),
+                      .pair = pair,
+                      .traits = traits_of(shape, formats.requested, pair),
                       .bits = planners->whole.sealed_bits().both});
     plan.workload.push_back(std::move(row));
   }
@@ -209,7 +224,7 @@ Result<Plan> plan_model(const ModelShape& shape, const PlanRequest& request) {
     KVANT_ASSIGN(const WorkloadRow baseline,
                  workload_row(shape, request, planning, kBaselineFormat, exact));
     for (WorkloadRow& row : plan.workload) set_gain(baseline.average, row);
-    if (request.memory) choose_format(shape, planning, ranked, plan);
+    if (request.memory) choose_format(planning, ranked, plan);
   }
   return plan;
 }

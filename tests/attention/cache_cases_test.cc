@@ -20,7 +20,8 @@ TEST(CacheCases, CaseC11_EachQuerySeesExactlyItsWindow) {
         CacheWorld world({.cache = layers_of(formats, {window})});
         world.after_attend = [&](int layer, const auto& feeds, const auto& begins,
                                  const auto& outputs) {
-          EXPECT_LT(reference_error(world, feeds[0], begins[0], layer, outputs[0][0]), 1e-3)
+          EXPECT_LT(reference_error(world, feeds[0], begins[0], layer, outputs[0][0]),
+                    kernel_bound(formats))
               << formats.name() << " window " << window;
         };
         const SequenceId id = world.new_sequence();
@@ -139,7 +140,8 @@ TEST(CacheCases, AnExactWindowKeepsItsPagesExact) {
   options.exact_window = 128;
   CacheWorld world({.cache = options});
   world.after_attend = [&](int layer, const auto& feeds, const auto& begins, const auto& outputs) {
-    EXPECT_LT(reference_error(world, feeds[0], begins[0], layer, outputs[0][0]), 1e-3);
+    EXPECT_LT(reference_error(world, feeds[0], begins[0], layer, outputs[0][0]),
+              kernel_bound(options.layers[0].formats));
   };
   const SequenceId id = world.new_sequence();
   world.feed(id, 1, 400, {150, 64, 1, 7});

@@ -171,6 +171,12 @@ void expect_invariants(CacheWorld& world) {
   EXPECT_TRUE(status.ok()) << status.message();
 }
 
+double kernel_bound(const FormatPair& formats) {
+  const double bits = std::min((*find_format(formats.key))->nominal_bits,
+                               (*find_format(formats.value))->nominal_bits);
+  return bits <= 2 ? 8e-2 : bits <= 4 ? 2e-2 : 1e-3;
+}
+
 double reference_error(CacheWorld& world, const Feed& feed, int64_t begin, int layer,
                        const std::vector<float>& out) {
   const CacheLayer& l = world.options().cache.layers[static_cast<size_t>(layer)];

@@ -106,6 +106,10 @@ Outputs slice(const Outputs& all, int64_t begin, int64_t end, int64_t tokens);
 
 void expect_invariants(CacheWorld& world);
 
+// How far kernels may be from that: little, and more where codes of up to 4 bits are multiplied
+// with coarser integers (docs/numerics.md).
+double kernel_bound(const FormatPair& formats);
+
 // What the layer's outputs should be, in double precision, from rows that the cache itself says it
 // stands for: the largest error relative to the largest |v| seen. Call it after attend(), in the
 // step.

@@ -50,7 +50,7 @@ ScaleRequest request_for(std::initializer_list<const char*> names) {
 CacheScales some_scales(std::vector<LayerRanges> ranges, std::vector<int>& without) {
   ThreadPool threads(2);
   CacheScales scales =
-      fit_scales(ranges, request_for({"fp8_e4m3_tensor", "fp8_e4m3_head"}), threads, without);
+      fit_scales({ranges, {}}, request_for({"fp8_e4m3_tensor", "fp8_e4m3_head"}), threads, without);
   scales.source = "dataset";
   scales.method = "max";
   return scales;
@@ -91,15 +91,16 @@ TEST(CacheScales, CaseE3_ALayerWithoutNumbersGetsNoScale) {
 TEST(CacheScales, ComeBackFromASidecar) {
   std::vector<LayerRanges> ranges = some_ranges();
   CacheScales scales = some_scales();
-  count_beyond(ranges, scales);
+  count_beyond({ranges, {}}, scales);
   EXPECT_EQ(scales.checked_tokens, 100);
   EXPECT_THAT(scales.layers[0].key.beyond.at("fp8_e4m3_head"), ElementsAre(0, 0));
   scales.layers[0].key.scales["fp8_e4m3_head"] = {0.1f / 448, 2.0f / 448};
-  count_beyond(ranges, scales);
+  count_beyond({ranges, {}}, scales);
   EXPECT_GT(scales.layers[0].key.beyond.at("fp8_e4m3_head")[0], 1300);
-  const TempFile file(
-      make_sidecar({.model = "m", .data = "d", .command = "c", .lines = {3, 5}}, {}, scales),
-      ".safetensors");
+  SidecarContents contents;
+  contents.facts = {.model = "m", .data = "d", .command = "c", .lines = {3, 5}};
+  contents.scales = scales;
+  const TempFile file(make_sidecar(contents), ".safetensors");
   const auto sidecar = Sidecar::open(file.path());
   ASSERT_TRUE(sidecar.ok()) << sidecar.status().message();
   EXPECT_THAT(sidecar->facts().lines, ElementsAre(3, 5));
@@ -111,6 +112,11 @@ TEST(CacheScales, ComeBackFromASidecar) {
   EXPECT_EQ(got.layers[2].query.scales, scales.layers[2].query.scales);
   EXPECT_EQ(got.layers[0].key.beyond, scales.layers[0].key.beyond);
   EXPECT_EQ(got.layers[1].value.low, scales.layers[1].value.low);
+  const SideClips &clips = got.layers[1].key.clips, &written = scales.layers[1].key.clips;
+  EXPECT_EQ(clips.tensor, written.tensor);
+  EXPECT_EQ(clips.heads, written.heads);
+  EXPECT_EQ(clips.channels, written.channels);
+  EXPECT_GT(clips.heads[1][kClipMse8], 0);
   EXPECT_EQ(got.layers[1].value.largest(1), 2.0f);
 }
 

@@ -9,12 +9,14 @@
 #include <limits>
 
 #include "attention/forwarding_cache.h"
+#include "base/bytes.h"
 #include "base/float_types.h"
 #include "base/rng.h"
 #include "calibrate/overlap.h"
 #include "calibrate/resume.h"
 #include "calibrate/scale_fit.h"
 #include "files/temp_file.h"
+#include "formats/codec.h"
 #include "formats/fp8_types.h"
 
 namespace kvant {
@@ -112,6 +114,63 @@ TEST(ScaleFit, MseHasTheLeastErrorOfItsCandidates) {
   }
 }
 
+// Whatever takes a given scale can be calibrated for: a new format needs a row in scale_fit.cc.
+TEST(ScaleFit, EveryFormatOfTheRegistryThatTakesAScaleGetsOne) {
+  const Magnitudes magnitudes = magnitudes_of(some_numbers(1000, 6));
+  int count = 0;
+  for (const FormatInfo& info : all_formats()) {
+    const ScaledFormat* format = find_scaled_format(info.name);
+    ASSERT_EQ(format != nullptr, takes_given_scale(info)) << info.name;
+    if (format == nullptr) continue;
+    ++count;
+    EXPECT_EQ(format->per_head, info.granularity == Granularity::kHead) << info.name;
+    EXPECT_EQ(format->rotated, info.rotated) << info.name;
+    for (const char* method : {"max", "percentile:99", "mse"}) {
+      const ScaleMethod parsed = parse_scale_method(method).value();
+      const bool is_refused = !check_method(*format, parsed).ok();
+      EXPECT_EQ(is_refused, format->round == nullptr && std::string_view(method) == "mse");
+      if (is_refused) continue;
+      const float scale = fit_scale(magnitudes, *format, parsed);
+      EXPECT_GT(scale, 0) << info.name << " " << method;
+      EXPECT_LE(scale, magnitudes.largest() / format->largest) << info.name << " " << method;
+    }
+  }
+  EXPECT_GE(count, 14);
+}
+
+// The largest block of a page then has E4M3's largest scale, and nothing saturates.
+TEST(ScaleFit, NvFp4sScaleHoldsTheLargest) {
+  Rng rng(8);
+  AlignedArray<float> rows(kPageTokens * 32), decoded(kPageTokens * 32);
+  Magnitudes magnitudes;
+  for (float& x : std::span(rows.data(), kPageTokens * 32)) {
+    x = bf16(rng.normal() * 9000);
+    magnitudes.add(x);
+  }
+  const ScaledFormat& format = *find_scaled_format("nvfp4_tensor");
+  const float largest = magnitudes.largest();
+  const auto error_with = [&](float scale) {
+    CodecArtifacts artifacts;
+    artifacts.tensor_scale = scale;
+    CodecBinding binding;
+    binding.dim = 32;
+    binding.artifacts = &artifacts;
+    const auto codec = bind_codec(**find_format("nvfp4_tensor"), binding);
+    AlignedArray<std::byte> page((*codec)->page_bytes());
+    PageInput input;
+    input.rows = rows.data();
+    (*codec)->encode(input, page.data());
+    (*codec)->decode(page.data(), decoded.data());
+    float most = 0;
+    for (size_t i = 0; i < kPageTokens * 32; ++i)
+      most = std::max(most, std::fabs(decoded.data()[i] - rows.data()[i]));
+    return most;
+  };
+  EXPECT_LE(error_with(fit_scale(magnitudes, format, {})), largest / 6 * 1.01f)
+      << "half the step between 4 and 6";
+  EXPECT_GT(error_with(1), largest / 6 * 1.01f) << "2,688 is all that a scale of 1 holds";
+}
+
 TEST(ScaleFit, MethodsThatArentAreRefused) {
   for (const char* text : {"", "maximum", "percentile", "percentile:", "percentile:0",
                            "percentile:100.1", "percentile:x", "percentile:9 "}) {
@@ -131,6 +190,16 @@ std::filesystem::path tiny(const char* name) {
   return std::filesystem::path(KVANT_TEST_DATA) / "models" / name;
 }
 
+void expect_same_channels(std::span<const ChannelMagnitudes> got,
+                          std::span<const ChannelMagnitudes> want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].octave(), want[i].octave());
+    EXPECT_EQ(got[i].zeros(), want[i].zeros());
+    EXPECT_TRUE(std::ranges::equal(got[i].counters(), want[i].counters()));
+  }
+}
+
 void expect_same(std::span<const LayerRanges> got, std::span<const LayerRanges> want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t l = 0; l < got.size(); ++l) {
@@ -140,6 +209,7 @@ void expect_same(std::span<const LayerRanges> got, std::span<const LayerRanges> 
         const HeadRange &a = (got[l].*side).heads[h], &b = (want[l].*side).heads[h];
         EXPECT_EQ(a.low, b.low);
         EXPECT_EQ(a.high, b.high);
+        expect_same_channels(a.channels, b.channels);
         EXPECT_TRUE(std::equal(a.magnitudes.counters().begin(), a.magnitudes.counters().end(),
                                b.magnitudes.counters().begin()));
       }
@@ -152,7 +222,7 @@ TEST(RangeStatistics, NeitherThreadsNorChunksMatter) {
   for (const auto& [num_threads, chunk] : {std::pair{1, 512}, {2, 512}, {1, 64}, {2, 128}}) {
     ThreadPool threads(num_threads);
     const auto model = Model::load(tiny("llama"), {}, threads);
-    RangeStatistics ranges((*model)->info(), 0, threads);
+    RangeStatistics ranges((*model)->info(), {.channels = true}, threads);
     RowObserver* const observer = &ranges;
     for (const size_t length : {200u, 70u, 1u})
       ASSERT_TRUE(observe(**model, threads, tokens(length, length), chunk, {&observer, 1}).ok());
@@ -188,7 +258,7 @@ TEST(RangeStatistics, AreTheRangesOfWhatTheCacheIsGiven) {
   ASSERT_TRUE((*model)->forward(keeping, {&item, 1}, hidden.data()).ok());
 
   for (const size_t skipped : {0u, 64u}) {
-    RangeStatistics ranges((*model)->info(), static_cast<int64_t>(skipped), threads);
+    RangeStatistics ranges((*model)->info(), {.skipped = static_cast<int64_t>(skipped)}, threads);
     RowObserver* const observer = &ranges;
     ASSERT_TRUE(observe(**model, threads, text, 128, {&observer, 1}).ok());
     for (const auto& [side, rows] : {std::pair{&ranges.layers()[1].key, &keeping.k_},
@@ -214,6 +284,29 @@ TEST(RangeStatistics, AreTheRangesOfWhatTheCacheIsGiven) {
   }
 }
 
+TEST(RangeStatistics, RotatedOnesAreThoseOfTurnedRows) {
+  ThreadPool threads(2);
+  const auto model = Model::load(tiny("qwen3"), {}, threads);
+  const ModelInfo& info = (*model)->info();
+  RangeStatistics plain(info, {}, threads), rotated(info, {.rotated = true}, threads);
+  ObservedRows rows{.num_tokens = 1,
+                    .num_heads = info.cache_layers[0].num_kv_heads,
+                    .dim = info.cache_layers[0].key_dim};
+  std::vector<float> ones(static_cast<size_t>(rows.num_heads * rows.dim), 1.0f);
+  rows.rows = ones.data();
+  plain.see_keys(rows);
+  rotated.see_keys(rows);
+  AlignedArray<float> want(static_cast<size_t>(rows.dim));
+  std::fill_n(want.data(), rows.dim, 1.0f);
+  Rotation(rows.dim, 0, RotationSigns::kSeeded).turn(want.data(), 1);
+  const HeadRange &as_is = plain.layers()[0].key.heads[0],
+                  &turned = rotated.layers()[0].key.heads[0];
+  EXPECT_TRUE(std::equal(turned.low.begin(), turned.low.end(), want.data()));
+  EXPECT_TRUE(std::equal(turned.high.begin(), turned.high.end(), want.data()));
+  EXPECT_NE(as_is.low, turned.low);
+  EXPECT_GT(turned.magnitudes.largest(), 1);
+}
+
 TEST(Resume, GoesOnToTheSameBits) {
   const TempFolder folder;
   const std::filesystem::path file = folder.path() / kStateName;
@@ -225,15 +318,16 @@ TEST(Resume, GoesOnToTheSameBits) {
     ASSERT_TRUE(observe(**model, threads, tokens(150 + document, document), 64, observers).ok());
   };
   KeyStatistics whole_keys(info, threads), keys(info, threads), later_keys(info, threads);
-  RangeStatistics whole(info, 0, threads), ranges(info, 0, threads), later(info, 0, threads);
+  RangeStatistics whole(info, {.channels = true}, threads),
+      ranges(info, {.channels = true}, threads), later(info, {.channels = true}, threads);
   for (uint64_t d = 0; d < 4; ++d) read(whole_keys, whole, d);
   for (uint64_t d = 0; d < 2; ++d) read(keys, ranges, d);
   ASSERT_TRUE(
-      save_state(file, {.identity = "x", .documents = 2, .tokens = 301}, &keys, &ranges).ok());
+      save_state(file, {.identity = "x", .documents = 2, .tokens = 301}, {&keys, &ranges}).ok());
 
-  EXPECT_THAT(load_state(file, "y", &later_keys, &later).status().message(),
+  EXPECT_THAT(load_state(file, "y", {&later_keys, &later}).status().message(),
               HasSubstr("is of another calibration"));
-  const auto state = load_state(file, "x", &later_keys, &later);
+  const auto state = load_state(file, "x", {&later_keys, &later});
   ASSERT_TRUE(state.ok()) << state.status().message();
   EXPECT_EQ(state->documents, 2);
   EXPECT_EQ(state->tokens, 301);
@@ -247,8 +341,7 @@ TEST(Resume, GoesOnToTheSameBits) {
       EXPECT_EQ(got.layers()[l].heads[h].num_keys, want.layers()[l].heads[h].num_keys);
     }
   }
-  EXPECT_EQ(load_state(folder.path() / "none", "x", nullptr, nullptr).status().code(),
-            Code::kNotFound);
+  EXPECT_EQ(load_state(folder.path() / "none", "x", {}).status().code(), Code::kNotFound);
 }
 
 TEST(Resume, SumsThatNoneCanBeAreRefused) {
@@ -259,8 +352,8 @@ TEST(Resume, SumsThatNoneCanBeAreRefused) {
   KeyStatistics keys((*model)->info(), threads);
   HeadMoments& head = keys.layers()[1].heads[0];
   const auto said = [&] {
-    EXPECT_TRUE(save_state(file, {.identity = "x"}, &keys, nullptr).ok());
-    const Status status = load_state(file, "x", &keys, nullptr).status();
+    EXPECT_TRUE(save_state(file, {.identity = "x"}, {&keys}).ok());
+    const Status status = load_state(file, "x", {&keys}).status();
     EXPECT_EQ(status.code(), Code::kCorrupt);
     return status.message();
   };
@@ -270,8 +363,8 @@ TEST(Resume, SumsThatNoneCanBeAreRefused) {
   head.num_keys = -1;
   EXPECT_THAT(said(), HasSubstr("moments.1.0.counts"));
   head.num_keys = 0;
-  ASSERT_TRUE(save_state(file, {.identity = "x", .documents = -1}, &keys, nullptr).ok());
-  EXPECT_THAT(load_state(file, "x", &keys, nullptr).status().message(),
+  ASSERT_TRUE(save_state(file, {.identity = "x", .documents = -1}, {&keys}).ok());
+  EXPECT_THAT(load_state(file, "x", {&keys}).status().message(),
               HasSubstr("documents is missing or negative"));
 }
 

@@ -11,14 +11,15 @@ namespace {
 
 Status nothing(const Invocation&) { return {}; }
 
-const Command kCommands[] = {{"run",
-                              "Run",
-                              "MODEL",
-                              "runs",
-                              "Runs it.",
-                              "kvant run x",
-                              {OptionGroup::kCache, OptionGroup::kSampling, OptionGroup::kJson},
-                              nothing}};
+const Command kCommands[] = {
+    {"run",
+     "Run",
+     "MODEL",
+     "runs",
+     "Runs it.",
+     "kvant run x",
+     {OptionGroup::kCache, OptionGroup::kLayerFormats, OptionGroup::kSampling, OptionGroup::kJson},
+     nothing}};
 
 Result<Arguments> parse(const std::vector<std::string>& words) {
   return parse_arguments(words, kCommands);

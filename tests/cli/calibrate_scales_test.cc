@@ -5,6 +5,8 @@
 #include <fstream>
 #include <map>
 
+#include "files/checksum.h"
+#include "formats/codec.h"
 #include "tiny_chat_model.h"
 
 namespace kvant::cli {
@@ -84,6 +86,29 @@ TEST(CalibrateScales, MakesACheckpointThatIsUsedByItself) {
   EXPECT_THAT(dynamic.err, HasSubstr("scales found page by page"));
   EXPECT_THAT(perplexity(model, {"--kv", "fp8"}).err,
               HasSubstr("a scale fixed at 1, no calibration"));
+}
+
+// Whatever the registry has that wants a given scale can be calibrated for and then runs.
+TEST(CalibrateScales, EveryFormatThatWantsAScaleGetsOne) {
+  const std::string model = tiny_chat_model("qwen3"), out = out_folder("every");
+  std::vector<std::string> must;
+  std::string all;
+  for (const FormatInfo& info : all_formats()) {
+    if (!takes_given_scale(info)) continue;
+    all += (all.empty() ? "" : ",") + info.name;
+    if (info.scale_source == ScaleSource::kGiven) must.push_back(info.name);
+  }
+  ASSERT_GE(must.size(), 8u);
+  const ProgramRun run = calibrate(model, {"--data", text_file(), "--for", all, "--out", out});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const std::string& format : must) {
+    EXPECT_THAT(perplexity(model, {"--kv", format}).err, HasSubstr("none was given"));
+    const ProgramRun used = perplexity(model, {"--kv", format, "--calibration", out});
+    ASSERT_EQ(used.exit_code, 0) << format << ": " << used.err;
+    EXPECT_THAT(used.err, HasSubstr(format + " has calibrated scales, source dataset"));
+    EXPECT_EQ(used.json()["effective"][0], format);
+    EXPECT_LT(used.json()["kld"], 1) << format;
+  }
 }
 
 TEST(CalibrateScales, TheSameTextGivesTheSameBytes) {
@@ -236,6 +261,79 @@ TEST(CalibrateScales, ResumesToTheSameBytes) {
   EXPECT_FALSE(fs::exists(state));
 }
 
+// Nothing tells a killed program to save: what it kept now and then is there.
+TEST(CalibrateScales, ResumesToTheSameBytesAfterAKill) {
+  const std::string model = model_copy("killed");
+  const std::string data = write_file("longer.txt", letters(4000));
+  const auto words = [&](const std::string& out) {
+    return Words{"calibrate", model,       "--data", data,    "--max-length",
+                 "200",       "--samples", "3000",   "--for", "tc4,int8_head,int8_tensor_rot",
+                 "--out",     out};
+  };
+  const std::string whole = out_folder("killed-whole"), cut = out_folder("killed-cut");
+  ASSERT_EQ(run_program(words(whole)).exit_code, 0);
+  const fs::path state = fs::path(cut) / "kvant-calibrate.state";
+  const ProgramRun run = run_shell(command_line(words(cut)) + " & pid=$!; i=0; while [ ! -e " +
+                                   quoted(state.string()) +
+                                   " ] && kill -0 $pid && [ $i -lt 3000 ]; do sleep 0.01; "
+                                   "i=$((i+1)); done; kill -9 $pid; wait $pid");
+  if (!fs::exists(state)) GTEST_SKIP() << "it was done before it kept anything";
+  EXPECT_FALSE(fs::exists(fs::path(cut) / "kvant-cache.safetensors"));
+  Words resumed = words(cut);
+  resumed.insert(resumed.end(), {"--resume", "--json"});
+  const ProgramRun rest = run_program(resumed);
+  ASSERT_EQ(rest.exit_code, 0) << rest.err;
+  EXPECT_EQ(sidecar_bytes(cut), sidecar_bytes(whole));
+  EXPECT_FALSE(fs::exists(state));
+}
+
+TEST(CalibrateScales, SkippedDocumentsOfTheHeldOutTextAreSaid) {
+  const std::string other = write_file(
+      "bad-others.jsonl", "{\"text\": \"" + letters(1).substr(0, 200) + "\"}\nno document\n");
+  const Words words = {"--data",     text_file(), "--for", "int8_head",
+                       "--held-out", other,       "--out", out_folder("held-out-bad")};
+  EXPECT_EQ(calibrate(model_copy("held-out"), words).exit_code, 2);
+  Words skipping = words;
+  skipping.push_back("--skip-bad");
+  const ProgramRun run = calibrate(model_copy("held-out"), skipping);
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("note: --held-out: 1 bad line skipped"));
+}
+
+// Per tensor, head and channel: where the magnitudes end.
+TEST(InspectScales, ShowsWhereMagnitudesEnd) {
+  const std::string model = model_copy("clips"), out = out_folder("clips-out");
+  ASSERT_EQ(
+      calibrate(model, {"--data", text_file(), "--for", "int8_head,int8_tensor", "--out", out})
+          .exit_code,
+      0);
+  int channels = 0;
+  const nlohmann::json listed = run_program({"inspect", out, "--scales", "--json"}).json();
+  for (const auto& entry : listed["scales"]) {
+    const nlohmann::json& clips = entry["clips"];
+    double last = 0;
+    for (const char* name : {"percentile:99", "percentile:99.9", "percentile:99.99"}) {
+      EXPECT_GE(clips[name], last) << entry;
+      last = clips[name];
+    }
+    EXPECT_LE(last, entry["largest"].get<double>());
+    for (const char* name : {"mse:8", "mse:4"}) {
+      EXPECT_GE(clips[name], 0.2 * entry["largest"].get<double>());
+      EXPECT_LE(clips[name], entry["largest"].get<double>());
+    }
+    if (entry["head"].is_null()) continue;
+    double most = 0;
+    for (const nlohmann::json& channel : entry["channels"]) {
+      most = std::max(most, channel["percentile:99.99"].get<double>());
+      ++channels;
+    }
+    EXPECT_EQ(most, entry["largest"].get<double>()) << "too few tokens for anything beyond";
+  }
+  EXPECT_GT(channels, 3 * 3 * 16);
+  EXPECT_THAT(run_program({"inspect", out, "--scales"}).out,
+              AllOf(HasSubstr("99.9 %"), HasSubstr("8-bit clip"), HasSubstr(" to ")));
+}
+
 TEST(InspectScales, ListsWhatIsWrong) {
   const std::string model = model_copy("inspected"), out = out_folder("inspected-out");
   ASSERT_EQ(
@@ -245,11 +343,11 @@ TEST(InspectScales, ListsWhatIsWrong) {
   ASSERT_EQ(good.exit_code, 0) << good.err;
   const nlohmann::json listed = good.json()["scales"];
   for (const auto& entry : listed) EXPECT_EQ(entry["complaint"], "") << entry;
+  EXPECT_EQ(run_program({"inspect", out, "--scales", "--strict"}).exit_code, 0);
   EXPECT_EQ(good.json()["scales"].size(), 2 * 3 * 3u) << "q, k and v of three layers, in two files";
 
   // A zero and a NaN among the sidecar's bytes: listed by inspect, refused by what would use them.
   std::string bytes = sidecar_bytes(out);
-  const std::string tail = bytes.substr(bytes.size() - 64);
   const auto header =
       nlohmann::json::parse(bytes.substr(8, *reinterpret_cast<const uint64_t*>(bytes.data())));
   const size_t data = 8 + *reinterpret_cast<const uint64_t*>(bytes.data());
@@ -261,10 +359,21 @@ TEST(InspectScales, ListsWhatIsWrong) {
   put("layers.1.v.fp8_e4m3_tensor.scale", std::nanf(""));
   put("layers.2.k.fp8_e4m3_tensor.scale", 5000);
   std::ofstream(fs::path(out) / "kvant-cache.safetensors", std::ios::binary) << bytes;
+  const ProgramRun damaged = run_program({"inspect", out, "--scales"});
+  EXPECT_EQ(damaged.exit_code, 2);
+  EXPECT_THAT(damaged.err, HasSubstr("kvant-cache.safetensors is damaged: its bytes sum up to"));
+  std::ofstream(fs::path(out) / "kvant-cache.safetensors", std::ios::binary)
+      << with_checksum(bytes);
   const ProgramRun bad = run_program({"inspect", out, "--scales"});
   EXPECT_EQ(bad.exit_code, 0);
   EXPECT_THAT(bad.out, AllOf(HasSubstr("zero"), HasSubstr("NaN"), HasSubstr("absurd"),
                              HasSubstr("3 wrong")));
+  const ProgramRun strict = run_program({"inspect", out, "--scales", "--strict"});
+  EXPECT_EQ(strict.exit_code, 2);
+  EXPECT_EQ(strict.out, bad.out);
+  EXPECT_THAT(strict.err, HasSubstr("--strict: 3 of 18 scales"));
+  EXPECT_EQ(strict.err_lines(), 1u);
+  EXPECT_THAT(run_program({"inspect", out, "--strict"}).err, HasSubstr("wanted --scales"));
   const ProgramRun refused = perplexity(out, {});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("layers.0.k.fp8_e4m3_tensor.scale: the scale 0"));
@@ -292,6 +401,28 @@ std::string model_with_scales(const std::string& name,
       << std::string(reinterpret_cast<const char*>(&length), sizeof length) << text << data;
   std::ofstream(fs::path(model) / "model.safetensors.index.json") << index;
   return model;
+}
+
+// A missing scale that is taken as 1 isn't the checkpoint's.
+TEST(CalibrateScales, ScalesThatAreAssumedAreNamed) {
+  const std::string model = model_with_scales("lacking", {{"k_scale", {0.25f}}});
+  nlohmann::json config = nlohmann::json::parse(slurp(fs::path(model) / "config.json"));
+  config["quantization_config"] = {{"quant_method", "compressed-tensors"},
+                                   {"kv_cache_scheme",
+                                    {{"num_bits", 8},
+                                     {"type", "float"},
+                                     {"strategy", "tensor"},
+                                     {"symmetric", true},
+                                     {"dynamic", false}}}};
+  std::ofstream(fs::path(model) / "config.json") << config;
+  const ProgramRun run = perplexity(model, {"--kv", "fp8_e4m3_tensor"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("layers 0: fp8_e4m3_tensor has the checkpoint's scales"),
+                    HasSubstr("layers 1-2: fp8_e4m3_tensor has the scale 1 for K, of which the "
+                              "checkpoint has none"),
+                    HasSubstr("layers 0-2: fp8_e4m3_tensor has the scale 1 for V, of which the "
+                              "checkpoint has none")));
 }
 
 TEST(InspectScales, AbsurdScalesAndWrongCountsOfACheckpointAreNamed) {

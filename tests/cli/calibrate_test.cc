@@ -87,6 +87,52 @@ TEST(Calibrate, MakesAFileThatPresetsUse) {
     EXPECT_EQ(perplexity({"--kv", kv, "--calibration", out}).exit_code, 0) << kv;
 }
 
+// What will run is what is planned: the calibrated formats, to the byte.
+TEST(Calibrate, PlansCountWhatItMakesOfPresets) {
+  const std::string out = out_folder("planned");
+  ASSERT_EQ(calibrate(wide_model(),
+                      {"--data", text_file(), "--for", "tc,int8_tensor,nvfp4_tensor", "--out", out})
+                .exit_code,
+            0);
+  const auto planned = [&](const std::string& model, Words words) {
+    words.insert(words.begin(), {"plan", model, "--tokens", "250", "--json"});
+    return run_program(words);
+  };
+  for (const char* kv : {"int4", "int3", "int2", "tc3/bf16", "int8_tensor", "nvfp4_tensor"}) {
+    const ProgramRun plan = planned(wide_model(), {"--kv", kv, "--calibration", out});
+    ASSERT_EQ(plan.exit_code, 0) << plan.err;
+    const ProgramRun used = perplexity({"--kv", kv, "--calibration", out, "--no-baseline"});
+    ASSERT_EQ(used.exit_code, 0) << used.err;
+    const nlohmann::json row = plan.json()["rows"][0];
+    EXPECT_EQ(row["kv_bytes"], used.json()["cache_bytes"]) << kv;
+    const std::string pair =
+        row["k_format"].get<std::string>() == row["v_format"]
+            ? row["k_format"].get<std::string>()
+            : row["k_format"].get<std::string>() + "/" + row["v_format"].get<std::string>();
+    EXPECT_EQ(pair, used.json()["effective"][0]);
+  }
+  const ProgramRun without = planned(wide_model(), {"--kv", "int4"});
+  EXPECT_NE(without.json()["rows"][0]["k_format"], "tc4");
+  EXPECT_EQ(planned(wide_model(), {"--kv", "int8_tensor"}).exit_code, 2);
+  EXPECT_THAT(planned(tiny_model("llama"), {"--calibration", out}).err,
+              HasSubstr("was made for another model"));
+  // Of a configuration alone nothing can tell.
+  const std::string config =
+      write_file("config-alone.json", slurp(fs::path(wide_model()) / "config.json"));
+  const ProgramRun alone = planned(config, {"--kv", "int4", "--calibration", out});
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_EQ(alone.json()["rows"][0]["k_format"], "tc4");
+  EXPECT_THAT(alone.json()["notes"].dump(), HasSubstr("can't be told"));
+  // A model's directory brings its own along, as where it runs.
+  const fs::path folder = scratch() / "planned-model";
+  fs::copy(wide_model(), folder);
+  fs::copy(fs::path(out) / "kvant-cache.safetensors", folder);
+  EXPECT_EQ(planned(folder.string(), {"--kv", "int4"}).json()["rows"][0]["k_format"], "tc4");
+  EXPECT_NE(planned(folder.string(), {"--kv", "int4", "--calibration", "none"})
+                .json()["rows"][0]["k_format"],
+            "tc4");
+}
+
 // Beside a directory's own files, which stay what they are.
 TEST(Calibrate, TheFileMayLieBesideTheModel) {
   const fs::path folder = scratch() / "with-sidecar";
@@ -223,6 +269,10 @@ TEST(Calibrate, OptionsThatDontGoTogetherAreRefused) {
     fixed.insert(fixed.end(), {"--source", "fixed", "--for", "int8_head"});
     EXPECT_THAT(said(fixed), HasSubstr(words[0] + " doesn't go with --source fixed"));
   }
+  EXPECT_THAT(said({"--stability", "--source", "fixed", "--for", "int8_head"}),
+              HasSubstr("--stability doesn't go with --source fixed"));
+  EXPECT_THAT(on_text({"--for", "int8_head,nvfp4_tensor", "--method", "mse"}),
+              HasSubstr("--method mse: nvfp4_tensor rounds whole blocks"));
   EXPECT_THAT(said({"--source", "random", "--skip-bad"}),
               HasSubstr("--skip-bad doesn't go with --source random"));
   EXPECT_THAT(on_text({"--for", "tc,tc4"}), HasSubstr("tc4 is named twice"));

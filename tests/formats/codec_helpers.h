@@ -71,6 +71,9 @@ struct Bound {
   Rows round_trip(const Rows& rows) const { return decode(encode(rows)); }
 };
 
+// Queries and probabilities are coarser beside codes of up to 4 bits (docs/numerics.md).
+inline bool has_small_codes(const Bound& bound) { return bound.definition->info.nominal_bits <= 4; }
+
 // What calibration would give: scales in which standard normal values fit, with room, and artifacts
 // that mean nothing.
 inline CodecArtifacts test_artifacts(const FormatInfo& info, int dim) {

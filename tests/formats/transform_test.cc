@@ -89,7 +89,8 @@ TEST(Transform, ScoresAreThoseOfTheDecodedRows) {
           want += product;
           size += std::fabs(product);
         }
-        ASSERT_NEAR(scores[q * kPageTokens + t], want, 1e-3 * size) << mean << " bits";
+        // Sections of up to 4 bits take queries of 1/36 steps.
+        ASSERT_NEAR(scores[q * kPageTokens + t], want, 1e-2 * size) << mean << " bits";
       }
     }
   }

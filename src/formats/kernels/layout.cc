@@ -46,31 +46,54 @@ void for_each_quad(const Shape& shape, Byte* codes, Visit visit) {
   }
 }
 
-// `at(lane of the page, position along the quads)` is a reference to the row-major code.
-template <typename At>
-void pack(const Shape& shape, uint8_t* codes, At at) {
+// The four bytes of a quad, 16 lanes of them, as they lie in a vector.
+struct Quads {
+  uint64_t words[8];
+  uint8_t* bytes() { return reinterpret_cast<uint8_t*>(words); }
+};
+
+// Every byte of a word.
+constexpr uint64_t in_each_byte(unsigned byte) { return uint64_t{0x0101010101010101} * byte; }
+
+// Fields never leave their bytes, so eight are moved at once. `read(group, quad, out)` gives the
+// codes of a quad of 16 lanes.
+template <typename Read>
+void pack(const Shape& shape, uint8_t* codes, Read read) {
   std::memset(codes, 0, code_bytes(shape));
   for_each_quad(shape, codes,
                 [&](int group, int quad, uint8_t* vector, int bit, int width, int low_bit) {
-                  for (int j = 0; j < 64; ++j) {
-                    const unsigned u = at(16 * group + j / 4, 4 * quad + j % 4);
-                    const unsigned field = (u >> low_bit) & ((1u << width) - 1);
-                    vector[j] = static_cast<uint8_t>(vector[j] | (field << bit));
+                  Quads quads;
+                  read(group, quad, quads.bytes());
+                  const uint64_t mask = in_each_byte((1u << width) - 1);
+                  for (size_t i = 0; i < 8; ++i) {
+                    uint64_t word;
+                    std::memcpy(&word, vector + 8 * i, sizeof(word));
+                    word |= ((quads.words[i] >> low_bit) & mask) << bit;
+                    std::memcpy(vector + 8 * i, &word, sizeof(word));
                   }
                 });
 }
 
-template <typename At>
-void unpack(const Shape& shape, const uint8_t* codes, At at) {
+// `add(group, quad, bytes)` adds bits to the codes of a quad of 16 lanes.
+template <typename Add>
+void unpack(const Shape& shape, const uint8_t* codes, Add add) {
   for_each_quad(shape, codes,
                 [&](int group, int quad, const uint8_t* vector, int bit, int width, int low_bit) {
-                  for (int j = 0; j < 64; ++j) {
-                    const unsigned field =
-                        (static_cast<unsigned>(vector[j]) >> bit) & ((1u << width) - 1);
-                    uint8_t& u = at(16 * group + j / 4, 4 * quad + j % 4);
-                    u = static_cast<uint8_t>(low_bit == 0 ? field : u | (field << low_bit));
-                  }
+                  Quads quads;
+                  std::memcpy(quads.words, vector, sizeof(quads.words));
+                  const uint64_t mask = in_each_byte((1u << width) - 1);
+                  for (uint64_t& word : quads.words) word = ((word >> bit) & mask) << low_bit;
+                  add(group, quad, quads.bytes());
                 });
+}
+
+// Where a quad's codes are in rows of `dim`, [token][dim]: of K four neighbours of each of 16
+// tokens, of V 16 neighbours of each of four tokens.
+size_t key_quad(int group, int quad, int dim) {
+  return static_cast<size_t>(16 * group * dim + 4 * quad);
+}
+size_t value_quad(int group, int quad, int dim) {
+  return static_cast<size_t>(4 * quad * dim + 16 * group);
 }
 
 }  // namespace
@@ -86,20 +109,45 @@ bool int_dim_fits(int bits, int offset, int dim) {
 }
 
 void pack_key_codes(const uint8_t* u, int bits, int dim, uint8_t* codes) {
-  pack(key_shape(bits, dim), codes,
-       [&](int token, int i) -> const uint8_t& { return u[token * dim + i]; });
+  const auto stride = static_cast<size_t>(dim);
+  pack(key_shape(bits, dim), codes, [&](int group, int quad, uint8_t* out) {
+    const uint8_t* from = u + key_quad(group, quad, dim);
+    for (size_t t = 0; t < 16; ++t) std::memcpy(out + 4 * t, from + t * stride, 4);
+  });
 }
 void unpack_key_codes(const uint8_t* codes, int bits, int dim, uint8_t* u) {
-  unpack(key_shape(bits, dim), codes,
-         [&](int token, int i) -> uint8_t& { return u[token * dim + i]; });
+  const auto stride = static_cast<size_t>(dim);
+  std::memset(u, 0, kTokens * stride);
+  unpack(key_shape(bits, dim), codes, [&](int group, int quad, const uint8_t* from) {
+    uint8_t* to = u + key_quad(group, quad, dim);
+    for (size_t t = 0; t < 16; ++t) {
+      uint32_t all, more;
+      std::memcpy(&all, to + t * stride, 4);
+      std::memcpy(&more, from + 4 * t, 4);
+      all |= more;
+      std::memcpy(to + t * stride, &all, 4);
+    }
+  });
 }
 void pack_value_codes(const uint8_t* u, int bits, int dim, uint8_t* codes) {
-  pack(value_shape(bits, dim), codes,
-       [&](int channel, int t) -> const uint8_t& { return u[t * dim + channel]; });
+  const auto stride = static_cast<size_t>(dim);
+  pack(value_shape(bits, dim), codes, [&](int group, int quad, uint8_t* out) {
+    const uint8_t* from = u + value_quad(group, quad, dim);
+    for (size_t c = 0; c < 16; ++c) {
+      for (size_t t = 0; t < 4; ++t) out[4 * c + t] = from[t * stride + c];
+    }
+  });
 }
 void unpack_value_codes(const uint8_t* codes, int bits, int dim, uint8_t* u) {
-  unpack(value_shape(bits, dim), codes,
-         [&](int channel, int t) -> uint8_t& { return u[t * dim + channel]; });
+  const auto stride = static_cast<size_t>(dim);
+  std::memset(u, 0, kTokens * stride);
+  unpack(value_shape(bits, dim), codes, [&](int group, int quad, const uint8_t* from) {
+    uint8_t* to = u + value_quad(group, quad, dim);
+    for (size_t c = 0; c < 16; ++c) {
+      for (size_t t = 0; t < 4; ++t)
+        to[t * stride + c] = static_cast<uint8_t>(to[t * stride + c] | from[4 * c + t]);
+    }
+  });
 }
 
 size_t float_bytes(FloatType type) {
