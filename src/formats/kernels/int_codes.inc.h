@@ -160,7 +160,8 @@ struct SmallCodes {
   using Queries = SparseLimbs;
   using Probabilities = Bytes;
   static constexpr int kWidth = kBits;
-  static constexpr int kLargest = 15;
+  // Codes that were put together from planes have 3 bits or 1.
+  static constexpr int kLargest = kBits == 8 ? 7 : (1 << kBits) - 1;
 };
 struct TableCodes {
   using Queries = SparseLimbs;
