@@ -2,8 +2,9 @@
 // products.
 //
 // Codes of 8, 4 and 2 bits are multiplied as they lie: a dot product runs over the vectors of a
-// tile once per bit field, and codes that are places in a table are looked up on the way. Widths
-// that need several planes (3, 5, 6, 7), and single bits, are put together into 8-bit codes first,
+// tile once per bit field, and codes that are places in a table are looked up on the way. So are
+// codes of 3 bits, from both planes, where the quads of a tile are a multiple of 8. Other widths
+// that need several planes (5, 6, 7), and single bits, are put together into 8-bit codes first,
 // once per call.
 namespace kvant::KVANT_ISA {
 namespace {
@@ -50,9 +51,11 @@ void unpack(const IntPage& page, int num_groups, int num_quads, uint8_t* tiles) 
 // floats.
 struct OpenPage {
   const uint8_t* tiles;
-  int width;        // 8, 4 or 2: bits of a code in the tiles
-  int num_vectors;  // of a tile
-  ptrdiff_t ahead;  // from a tile to what is asked for while it is read
+  const uint8_t* pairs;  // of codes of 3 bits: their lower two; `tiles` are the upper ones
+  int width;             // 8, 4, 2 or 1: bits of a code in the tiles
+  int num_vectors;       // of a tile
+  int ask_vectors;       // of a tile's share of the page
+  ptrdiff_t ahead;       // from a tile to what is asked for while it is read
   int dim;
   int num_groups;
   int offset;
@@ -64,6 +67,11 @@ struct OpenPage {
   alignas(64) float across[kMaxIntDim];  // of the others: a factor per channel
   alignas(64) uint8_t levels[64];        // where codes are places: the table, four times over
   alignas(64) uint8_t unpacked[kTokens * kMaxIntDim];
+
+  // Of what is asked for, a tile's part.
+  KVANT_INLINE_LAMBDA const uint8_t* tiles_share(int tile) const {
+    return (width == 1 ? pairs : tiles) + 64 * tile * ask_vectors;
+  }
 };
 
 // The factors of a page's tokens.
@@ -90,10 +98,14 @@ void open_scales(const IntPage& page, int count, float* out) {
 
 // A K page is 4 tiles of dim/4 quads, a V page dim/16 tiles of 16.
 void open_page(const IntPage& page, int num_tiles, int num_quads, OpenPage& open) {
-  const bool as_they_lie = page.bits > 1 && planes_of(page.bits).count == 1;
-  open.width = as_they_lie ? page.bits : 8;
+  const bool in_two_planes = page.bits == 3 && num_quads % 8 == 0;
+  const bool as_they_lie = in_two_planes || (page.bits > 1 && planes_of(page.bits).count == 1);
+  open.width = in_two_planes ? 1 : (as_they_lie ? page.bits : 8);
   open.num_vectors = plane_vectors(open.width, num_quads);
+  open.pairs = page.codes;
   open.tiles = as_they_lie ? page.codes : open.unpacked;
+  if (in_two_planes) open.tiles += 64 * num_tiles * plane_vectors(2, num_quads);
+  open.ask_vectors = in_two_planes ? 3 * open.num_vectors : open.num_vectors;
   open.ahead = as_they_lie ? distance_ahead(page.codes, page.next) : 0;
   if (!as_they_lie) unpack(page, num_tiles, num_quads, open.unpacked);
   open.dim = page.dim;
@@ -153,12 +165,14 @@ KVANT_INLINE Run multiply(Bytes, Run run, U8 codes, Limb word) {
 struct LargeCodes {
   using Queries = TwoLimbs;
   using Probabilities = TwoLimbs;
+  static constexpr int kAskSlots = 1;
   static constexpr int kWidth = 8;
 };
 template <int kBits>
 struct SmallCodes {
   using Queries = SparseLimbs;
   using Probabilities = Bytes;
+  static constexpr int kAskSlots = 1;
   static constexpr int kWidth = kBits;
   // Codes that were put together from planes have 3 bits or 1.
   static constexpr int kLargest = kBits == 8 ? 7 : (1 << kBits) - 1;
@@ -166,25 +180,47 @@ struct SmallCodes {
 struct TableCodes {
   using Queries = SparseLimbs;
   using Probabilities = Bytes;
+  static constexpr int kAskSlots = 1;
   static constexpr int kWidth = 4;
   static constexpr int kLargest = 32;
   U8 table;
 };
+// Two planes: `vector` is of the upper bits, of which there are half as many as of the lower two.
+struct SplitCodes {
+  using Queries = SparseLimbs;
+  using Probabilities = Bytes;
+  static constexpr int kWidth = 1;
+  static constexpr int kLargest = 7;
+  static constexpr int kAskSlots = 3;
+  const uint8_t* upper;
+  const uint8_t* lower;
+};
+// `vector`: where the quad is; `before` vectors of the plane are of tiles before its own, which has
+// `num_vectors`.
 template <int kSlot>
-KVANT_INLINE Codes read_codes(LargeCodes, U8 vector) {
-  return split(vector);
+KVANT_INLINE Codes read_codes(LargeCodes, const uint8_t* vector, int, int) {
+  return split(load_bytes(vector));
 }
 template <int kSlot, int kBits>
-KVANT_INLINE U8 read_codes(SmallCodes<kBits>, U8 vector) {
+KVANT_INLINE U8 read_codes(SmallCodes<kBits>, const uint8_t* vector, int, int) {
   if constexpr (kBits == 8) {
-    return vector;
+    return load_bytes(vector);
   } else {
-    return field<kBits * kSlot, kBits>(vector);
+    return field<kBits * kSlot, kBits>(load_bytes(vector));
   }
 }
 template <int kSlot>
-KVANT_INLINE U8 read_codes(const TableCodes& reader, U8 vector) {
-  return look_up(reader.table, field<4 * kSlot, 4>(vector));
+KVANT_INLINE U8 read_codes(const TableCodes& reader, const uint8_t* vector, int, int) {
+  return look_up(reader.table, field<4 * kSlot, 4>(load_bytes(vector)));
+}
+template <int kSlot>
+KVANT_INLINE U8 read_codes(const SplitCodes& reader, const uint8_t* vector, int before,
+                           int num_vectors) {
+  // A tile of the lower plane is twice as long: its second half is read in odd slots.
+  const uint8_t* lower =
+      reader.lower + (vector - reader.upper) + 64 * (before + (kSlot % 2 == 0 ? 0 : num_vectors));
+  return bit_or(field<kSlot / 2 * 2, 2>(load_bytes(lower)),
+                shift_left(field<kSlot, 1>(load_bytes(vector)), 2));
 }
 
 // use(Block<n>{}, tile) over the tiles [first, end), for as many at once as have room for their
@@ -205,7 +241,9 @@ KVANT_INLINE void for_tile_blocks(int first, int end, Use use) {
 // while they are read.
 struct Tiles {
   const uint8_t* bytes;
+  int first;  // of the page's tiles
   int num_vectors;
+  const uint8_t* asked;  // the tiles' share of the page
   ptrdiff_t ahead;
 };
 
@@ -234,8 +272,10 @@ KVANT_INLINE void dot_quads(const Reader& reader, const Tiles& tiles, int from, 
       words[i] = load_words(Words{}, quad_limbs + i * limbs.stride);
     for (int j = 0; j < kTiles; ++j) {
       const uint8_t* from_tile = vector + 64 * j * num_vectors;
-      if constexpr (kSlot == 0) ask_for_later(tiles.bytes + 64 * (kTiles * quad + j), tiles.ahead);
-      const auto codes = read_codes<kSlot>(reader, load_bytes(from_tile));
+      if constexpr (kSlot < Reader::kAskSlots)
+        ask_for_later(tiles.asked + 64 * (kTiles * quad + j), tiles.ahead);
+      const auto codes =
+          read_codes<kSlot>(reader, from_tile, (tiles.first + j) * num_vectors, num_vectors);
       for (size_t i = 0; i < kQueries; ++i)
         acc[j][i] = multiply(Words{}, acc[j][i], codes, words[i]);
     }
@@ -294,7 +334,9 @@ template <typename Words, int kTiles, int kQueries, typename Reader>
 KVANT_INLINE void dot_tiles(const Reader& reader, const OpenPage& page, int tile, int from, int to,
                             const LimbView<kQueries>& rows, I32 (&sums)[kTiles][kQueries]) {
   const Tiles tiles = {.bytes = page.tiles + 64 * tile * page.num_vectors,
+                       .first = tile,
                        .num_vectors = page.num_vectors,
+                       .asked = page.tiles_share(tile),
                        .ahead = page.ahead};
   if constexpr (Words::kQuadBytes == 8) {
     Acc acc[kTiles][kQueries];
@@ -322,7 +364,8 @@ KVANT_INLINE void dot_tiles(const Reader& reader, const OpenPage& page, int tile
     }
     if constexpr (Words::kLargest == SparseLimbs::kLargest) {
       if (rows.high != 0) {
-        const Tiles read = {.bytes = tiles.bytes, .num_vectors = tiles.num_vectors, .ahead = 0};
+        Tiles read = tiles;
+        read.ahead = 0;
         add_high_limbs(reader, read, from, to, {rows.limbs.first + rows.high, rows.limbs.stride},
                        sums);
       }
@@ -335,6 +378,7 @@ template <typename Use>
 KVANT_INLINE void with_reader(const OpenPage& page, const IntPage& stored, Use use) {
   if (stored.levels != nullptr) return use(TableCodes{load_bytes(page.levels)});
   if (needs_two_limbs(stored.bits)) return use(LargeCodes{});
+  if (page.width == 1) return use(SplitCodes{page.tiles, page.pairs});
   if (page.width == 8) return use(SmallCodes<8>{});
   if (page.width == 4) return use(SmallCodes<4>{});
   use(SmallCodes<2>{});
