@@ -14,8 +14,7 @@ namespace {
 constexpr size_t kRunBytes = size_t{1} << 30;
 
 std::byte* map(void* where, size_t bytes, int flags) {
-  void* p =
-      mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  void* p = mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
 }
 

@@ -1,6 +1,7 @@
-// ChunkMemory: where the chunks of a slab class lie. One behind the other, as far as the system lets
-// them, so that those that are full can move to huge pages together; single chunks are smaller than
-// one. The memory of a process grows by whole chunks all the same: nothing moves before it is used.
+// ChunkMemory: where the chunks of a slab class lie. One behind the other, as far as the system
+// lets them, so that those that are full can move to huge pages together; single chunks are smaller
+// than one. The memory of a process grows by whole chunks all the same: nothing moves before it is
+// used.
 #pragma once
 
 #include <cstddef>
