@@ -105,10 +105,8 @@ TEST(Calibrate, PlansCountWhatItMakesOfPresets) {
     ASSERT_EQ(used.exit_code, 0) << used.err;
     const nlohmann::json row = plan.json()["rows"][0];
     EXPECT_EQ(row["kv_bytes"], used.json()["cache_bytes"]) << kv;
-    const std::string pair =
-        row["k_format"].get<std::string>() == row["v_format"]
-            ? row["k_format"].get<std::string>()
-            : row["k_format"].get<std::string>() + "/" + row["v_format"].get<std::string>();
+    const std::string key = row["k_format"], value = row["v_format"];
+    const std::string pair = key == value ? key : key + "/" + value;
     EXPECT_EQ(pair, used.json()["effective"][0]);
   }
   const ProgramRun without = planned(wide_model(), {"--kv", "int4"});
