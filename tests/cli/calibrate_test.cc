@@ -107,7 +107,8 @@ TEST(Calibrate, PlansCountWhatItMakesOfPresets) {
     EXPECT_EQ(row["kv_bytes"], used.json()["cache_bytes"]) << kv;
     const std::string key = row["k_format"], value = row["v_format"];
     const std::string pair = key == value ? key : key + "/" + value;
-    EXPECT_EQ(pair, used.json()["effective"][0]);
+    const std::string effective = used.json()["effective"][0];
+    EXPECT_EQ(pair, effective);
   }
   const ProgramRun without = planned(wide_model(), {"--kv", "int4"});
   EXPECT_NE(without.json()["rows"][0]["k_format"], "tc4");
