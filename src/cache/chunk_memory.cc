@@ -38,15 +38,11 @@ std::byte* ChunkMemory::take(size_t bytes) {
     move_to_huge_pages(moved_, static_cast<size_t>(end_ - moved_));
     moved_ = last_huge_page_end(end_);
   }
-  std::byte* const wanted = end_ == nullptr ? free_run() : end_;
-  std::byte* chunk = map(wanted, bytes, 0);
-  if (chunk == nullptr) return nullptr;
-  if (chunk != end_) {  // a run of its own
-    if (end_ != nullptr) {
-      give_back(chunk, bytes);
-      chunk = map(free_run(), bytes, 0);
-      if (chunk == nullptr) return nullptr;
-    }
+  std::byte* chunk = end_ == nullptr ? nullptr : map(end_, bytes, 0);
+  if (chunk == nullptr || chunk != end_) {  // a run of its own
+    if (chunk != nullptr) give_back(chunk, bytes);
+    chunk = map(free_run(), bytes, 0);
+    if (chunk == nullptr) return nullptr;
     moved_ = chunk;
   }
   end_ = chunk + bytes;

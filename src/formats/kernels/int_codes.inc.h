@@ -133,24 +133,24 @@ struct TwoLimbs {
   static constexpr int kSums = kAccumulators;
   static constexpr int kQuadBytes = 8;
   static constexpr int kBias = kCodeBias;
+  static constexpr bool kIsSparse = false;
 };
-struct SparseLimbs {
+struct OneByte {
   using Sum = Run;
   static constexpr int kSums = kRuns;
   static constexpr int kQuadBytes = 4;
   static constexpr int kBias = 0;
+};
+struct SparseLimbs : OneByte {
   static constexpr int kLargest = 128;
+  static constexpr bool kIsSparse = true;
 };
-struct Bytes {
-  using Sum = Run;
-  static constexpr int kSums = kRuns;
-  static constexpr int kQuadBytes = 4;
-  static constexpr int kBias = 0;
+struct Bytes : OneByte {
   static constexpr int kLargest = 255;
+  static constexpr bool kIsSparse = false;
 };
 KVANT_INLINE Limbs load_words(TwoLimbs, const std::byte* p) { return load_limbs(p); }
-KVANT_INLINE Limb load_words(SparseLimbs, const std::byte* p) { return load_limb(p); }
-KVANT_INLINE Limb load_words(Bytes, const std::byte* p) { return load_limb(p); }
+KVANT_INLINE Limb load_words(OneByte, const std::byte* p) { return load_limb(p); }
 KVANT_INLINE Acc multiply(TwoLimbs, Acc acc, Codes codes, Limbs words) {
   return dot(acc, codes, words);
 }
@@ -362,7 +362,7 @@ KVANT_INLINE void dot_tiles(const Reader& reader, const OpenPage& page, int tile
         for (size_t i = 0; i < kQueries; ++i) sums[j][i] = add_run(sums[j][i], runs[j][i]);
       }
     }
-    if constexpr (Words::kLargest == SparseLimbs::kLargest) {
+    if constexpr (Words::kIsSparse) {
       if (rows.high != 0) {
         Tiles read = tiles;
         read.ahead = 0;

@@ -57,7 +57,7 @@ struct RowSizes {
 template <typename Words, int kRows>
 KVANT_INLINE void add_sizes(F32 x, size_t row, RowSizes<kRows>& sizes) {
   sizes.magnitude[row] = max(abs(x), sizes.magnitude[row]);
-  if constexpr (Words::kQuadBytes == 4) sizes.squares[row] = fma(x, x, sizes.squares[row]);
+  if constexpr (Words::kIsSparse) sizes.squares[row] = fma(x, x, sizes.squares[row]);
 }
 
 // Quantizes kRows rows of n floats (a multiple of 16) into limbs; second limbs that are stored
@@ -68,7 +68,7 @@ KVANT_INLINE bool quantize(const RowSizes<kRows>& sizes, const float* x, size_t 
                            std::byte* limbs, size_t stride, float* scale, int32_t* int_sum) {
   float largest[kRows], squares[kRows] = {};
   largest_of_each(sizes.magnitude, largest);
-  if constexpr (Words::kQuadBytes == 4) sum_each(sizes.squares, squares);
+  if constexpr (Words::kIsSparse) sum_each(sizes.squares, squares);
   F32 steps[kRows];
   I32 sum[kRows];
   bool has_high = false;
@@ -78,7 +78,7 @@ KVANT_INLINE bool quantize(const RowSizes<kRows>& sizes, const float* x, size_t 
     steps[i] = set1(one);
     scale[i] = is_zero ? 0.0f : 1.0f / one;
     sum[i] = set1(int32_t{0});
-    has_high |= largest[i] * one > kOneLimbMax + 0.25f;
+    has_high |= Words::kIsSparse && largest[i] * one > kOneLimbMax + 0.25f;
   }
   const ptrdiff_t high = has_high ? n : 0;
   for (int k = 0; k < n; k += kLanes) {
@@ -105,7 +105,7 @@ KVANT_INLINE QuantizedRow quantize_row(const float* x, int n, std::byte* limbs) 
   for (int i = 0; i < n; i += kLanes) add_sizes<Words>(load(x + i), 0, sizes);
   QuantizedRow row = {.scale = 0, .sum = sum_of(x, n), .int_sum = 0, .has_high = 0};
   // Rows are read together, so one without second limbs needs zeros there.
-  if constexpr (Words::kQuadBytes == 4) __builtin_memset(limbs + n, 0, static_cast<size_t>(n));
+  if constexpr (Words::kIsSparse) __builtin_memset(limbs + n, 0, static_cast<size_t>(n));
   row.has_high = quantize<Words, true>(sizes, x, 0, n, limbs, 0, &row.scale, &row.int_sum);
   return row;
 }
