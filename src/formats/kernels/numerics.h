@@ -37,7 +37,8 @@ constexpr float dither_of(int token) {
 struct Dither {
   float of_token[64];
 };
-inline constexpr Dither kDither = [] {
+// Not inline: each ISA's objects read one of their own.
+constexpr Dither kDither = [] {
   Dither dither{};
   for (int t = 0; t < 64; ++t) dither.of_token[t] = dither_of(t);
   return dither;
