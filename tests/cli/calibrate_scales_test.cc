@@ -7,6 +7,7 @@
 
 #include "files/checksum.h"
 #include "formats/codec.h"
+#include "slow_build.h"
 #include "tiny_chat_model.h"
 
 namespace kvant::cli {
@@ -264,10 +265,12 @@ TEST(CalibrateScales, ResumesToTheSameBytes) {
 // Nothing tells a killed program to save: what it kept now and then is there.
 TEST(CalibrateScales, ResumesToTheSameBytesAfterAKill) {
   const std::string model = model_copy("killed");
-  const std::string data = write_file("longer.txt", letters(4000));
+  const int count = kSlowBuild ? 300 : 3000;  // more than a second's
+  const std::string samples = std::to_string(count);
+  const std::string data = write_file("longer.txt", letters(count + count / 3));
   const auto words = [&](const std::string& out) {
     return Words{"calibrate", model,       "--data", data,    "--max-length",
-                 "200",       "--samples", "3000",   "--for", "tc4,int8_head,int8_tensor_rot",
+                 "200",       "--samples", samples,  "--for", "tc4,int8_head,int8_tensor_rot",
                  "--out",     out};
   };
   const std::string whole = out_folder("killed-whole"), cut = out_folder("killed-cut");
