@@ -152,6 +152,7 @@ class MappedGguf final : public GgufFile {
   Status parse();
 
   const std::filesystem::path& path() const override { return file_.path(); }
+  void forget() const override { file_.forget(); }
   uint32_t version() const override { return version_; }
   std::vector<std::string_view> keys() const override { return keys_; }
   std::span<const GgufTensor> tensors() const override { return tensors_; }

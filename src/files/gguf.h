@@ -47,6 +47,8 @@ class GgufFile {
 
   virtual std::span<const GgufTensor> tensors() const = 0;
   virtual const GgufTensor* tensor(std::string_view name) const = 0;  // nullptr: not there
+
+  virtual void forget() const = 0;  // MappedFile::forget()
 };
 
 }  // namespace kvant

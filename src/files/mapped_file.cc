@@ -59,6 +59,11 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
+void MappedFile::forget() const {
+  if (!bytes_.empty())
+    (void)::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
+}
+
 std::string in_quotes(std::string_view text) {
   constexpr size_t kShown = 64;
   constexpr char kHex[] = "0123456789abcdef";

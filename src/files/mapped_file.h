@@ -28,6 +28,9 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::filesystem::path& path() const { return path_; }
 
+  // Gives back the memory of what was read so far; what is read again comes from the file.
+  void forget() const;
+
  private:
   MappedFile(std::filesystem::path path, std::span<const std::byte> bytes)
       : path_(std::move(path)), bytes_(bytes) {}

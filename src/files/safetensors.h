@@ -44,6 +44,9 @@ class Safetensors {
   const std::filesystem::path& path_of(const SafetensorsTensor& tensor) const {
     return files_[tensor.file].path();
   }
+  void forget() const {  // MappedFile::forget()
+    for (const MappedFile& file : files_) file.forget();
+  }
 
  private:
   Status add_file(const std::filesystem::path& path);

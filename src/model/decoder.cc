@@ -49,7 +49,7 @@ Status Decoder::load_weights(const std::string& where) {
   KVANT_ASSIGN(embedding_, weights.matrix(spec_.names.weight(Tensor::kEmbedding), spec_.vocab_size,
                                           spec_.hidden_size));
   if (spec_.tied_embeddings) {
-    output_.weight = embedding_;
+    output_.weight = weights.in_pages(embedding_);
     weights.skip(spec_.names.weight(Tensor::kOutput));
   } else {
     KVANT_ASSIGN(output_,
@@ -62,6 +62,7 @@ Status Decoder::load_weights(const std::string& where) {
   }
   KVANT_TRY(weights.check_all_used(spec_.ignored_prefixes).with_context(where));
   rope_tables_.resize(spec_.ropes.size());
+  source_->forget();  // most weights lie in pages now, or were converted
   fill_weights(weights);
   return {};
 }
@@ -115,7 +116,7 @@ void Decoder::fill_weights(const WeightLoader& weights) {
   info_.num_parameters = weights.parameters();
   info_.weight_types.assign(weights.types().begin(), weights.types().end());
   const bool all_f32 = weights.types().size() == 1 && weights.types().contains("F32");
-  info_.compute = "few rows: ggml " + std::string(ggml_cpu_variant()) + "; many rows: " +
+  info_.compute = "few rows: " + weights.row_path() + "; many rows: " +
                   (options_.invariant ? std::string("the same") : BlockDense::description(all_f32));
 }
 

@@ -1,11 +1,12 @@
-// Dense layers on rows of activations, by two paths that never mix: few rows by ggml's dot products
-// on the weights as they lie, whole blocks of 64 rows by oneDNN on weights that are dequantized
-// slice by slice. In neither does a row's result depend on the other rows of the call, on the
-// number of threads, or on how many blocks there are.
+// Dense layers on rows of activations, by two paths that never mix: few rows by integer products on
+// pages of weights or, of types that pages don't hold, by ggml's dot products on the weights as
+// they lie; whole blocks of 64 rows by oneDNN on weights that are dequantized slice by slice. In
+// neither does a row's result depend on the other rows of the call, on the number of threads, or on
+// how many blocks there are.
 //
 // Weights of type F32 are multiplied in float32 by both paths. Others: the row path rounds
-// activations as ggml's type wants (8-bit blocks, or bf16), the block path to bf16 on a CPU that
-// multiplies bf16, else not at all.
+// activations as the pages (weight_pages.h) or ggml's type (8-bit blocks, or bf16) want, the block
+// path to bf16 on a CPU that multiplies bf16, else not at all.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,7 @@ struct DenseJob {
   size_t out_stride = 0;
 };
 
-// Rows by ggml. One call at a time (it owns scratch memory).
+// Rows by pages or ggml. One call at a time (it owns scratch memory).
 class RowDense {
  public:
   explicit RowDense(ThreadPool& threads) : threads_(threads) {}
@@ -46,18 +47,19 @@ class RowDense {
            std::span<const int> rows);
 
  private:
-  // Activation rows in the form of one type.
-  struct Quantized {
+  // Activation rows in the form of one of ggml's types, or of pages that are alike.
+  struct Prepared {
     uint32_t type = 0;
+    WeightPages::Shape shape;
     size_t row_bytes = 0;
-    std::vector<std::byte> bytes;
+    AlignedArray<std::byte> bytes;
   };
-  const Quantized& quantize(const Linear& linear, const float* x, size_t x_stride,
-                            std::span<const int> rows);
+  const Prepared& prepare(const Matrix& w, const float* x, size_t x_stride,
+                          std::span<const int> rows);
 
   ThreadPool& threads_;
-  std::vector<Quantized> quantized_;
-  size_t num_quantized_ = 0;  // of this call
+  std::vector<Prepared> prepared_;
+  size_t num_prepared_ = 0;  // of this call
 };
 
 // Blocks by oneDNN. One call at a time.

@@ -22,7 +22,7 @@ extern "C" void omp_set_num_threads(int);
 namespace kvant {
 namespace {
 
-constexpr int64_t kSliceRows = 64;
+constexpr int64_t kSliceRows = WeightPages::kPageRows;
 constexpr size_t kBlocksPerItem = 16;
 constexpr size_t kBlock = RowPlan::kBlockRows;
 
@@ -207,9 +207,13 @@ const void* BlockDense::Impl::slice(const Cut& cut, const Product& product, int6
   const auto cols = static_cast<size_t>(w.cols);
   const size_t most = static_cast<size_t>(kSliceRows) * cols;
   worker.floats.reserve_discarding(most);
-  for (int64_t r = 0; r < count; ++r) {
-    to_floats(w.type, w.row(first + r), worker.floats.data() + static_cast<size_t>(r) * cols,
-              w.cols);
+  if (w.pages != nullptr) {
+    w.pages->to_floats(first / WeightPages::kPageRows, count, worker.floats.data());
+  } else {
+    for (int64_t r = 0; r < count; ++r) {
+      to_floats(w.type, w.row(first + r), worker.floats.data() + static_cast<size_t>(r) * cols,
+                w.cols);
+    }
   }
   if (!is_bf16) return worker.floats.data();
   worker.weights.reserve_discarding(most);

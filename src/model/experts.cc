@@ -84,20 +84,21 @@ Status Experts::load(const LayerLoader& loader) {
 
 Status Experts::load_separate(const LayerLoader& loader) {
   const TensorNames& names = loader.spec.names;
+  WeightLoader& weights = loader.weights;
   const int64_t hidden = loader.spec.hidden_size;
   const int64_t size = spec_.expert_size;
   for (int e = 0; e < spec_.num_experts; ++e) {
     GatedWeights expert;
     expert.size = spec_.expert_size;
-    KVANT_ASSIGN(
-        expert.gate.weight,
-        loader.weights.matrix(names.weight(Tensor::kExpertGate, loader.layer, e), size, hidden));
-    KVANT_ASSIGN(
-        expert.up.weight,
-        loader.weights.matrix(names.weight(Tensor::kExpertUp, loader.layer, e), size, hidden));
-    KVANT_ASSIGN(
-        expert.down.weight,
-        loader.weights.matrix(names.weight(Tensor::kExpertDown, loader.layer, e), hidden, size));
+    const auto load = [&](Tensor tensor, int64_t rows, int64_t cols, Linear& out) -> Status {
+      KVANT_ASSIGN(Matrix matrix,
+                   weights.matrix(names.weight(tensor, loader.layer, e), rows, cols));
+      out.weight = weights.in_pages(std::move(matrix));
+      return {};
+    };
+    KVANT_TRY(load(Tensor::kExpertGate, size, hidden, expert.gate));
+    KVANT_TRY(load(Tensor::kExpertUp, size, hidden, expert.up));
+    KVANT_TRY(load(Tensor::kExpertDown, hidden, size, expert.down));
     experts_.push_back(std::move(expert));
   }
   return {};
@@ -106,16 +107,17 @@ Status Experts::load_separate(const LayerLoader& loader) {
 Status Experts::load_stacked(const LayerLoader& loader) {
   const int64_t hidden = loader.spec.hidden_size;
   const int64_t size = spec_.expert_size;
-  const int64_t n = spec_.num_experts;
-  KVANT_ASSIGN(const Linear gate, loader.linear(Tensor::kExpertGate, n * size, hidden, false));
-  KVANT_ASSIGN(const Linear up, loader.linear(Tensor::kExpertUp, n * size, hidden, false));
-  KVANT_ASSIGN(const Linear down, loader.linear(Tensor::kExpertDown, n * hidden, size, false));
-  for (int64_t e = 0; e < n; ++e) {
+  const auto n = static_cast<size_t>(spec_.num_experts);
+  const std::vector<int64_t> inner(n, size), outer(n, hidden);
+  KVANT_ASSIGN(std::vector<Linear> gate, loader.fused(Tensor::kExpertGate, inner, hidden, false));
+  KVANT_ASSIGN(std::vector<Linear> up, loader.fused(Tensor::kExpertUp, inner, hidden, false));
+  KVANT_ASSIGN(std::vector<Linear> down, loader.fused(Tensor::kExpertDown, outer, size, false));
+  for (size_t e = 0; e < n; ++e) {
     GatedWeights expert;
     expert.size = spec_.expert_size;
-    expert.gate.weight = gate.weight.slice(e * size, size);
-    expert.up.weight = up.weight.slice(e * size, size);
-    expert.down.weight = down.weight.slice(e * hidden, hidden);
+    expert.gate = std::move(gate[e]);
+    expert.up = std::move(up[e]);
+    expert.down = std::move(down[e]);
     experts_.push_back(std::move(expert));
   }
   return {};

@@ -120,8 +120,8 @@ Matrix transpose(const Matrix& m) {
 Status LatentAttention::load_joint(const LayerLoader& loader) {
   const auto per_head = static_cast<int64_t>(nope() + value_dim());
   KVANT_ASSIGN(const Linear up,
-               loader.linear(Tensor::kLatentUp, static_cast<int64_t>(num_heads()) * per_head,
-                             spec_.kv_rank, false));
+               loader.plain_linear(Tensor::kLatentUp, static_cast<int64_t>(num_heads()) * per_head,
+                                   spec_.kv_rank, false));
   for (int64_t h = 0; h < static_cast<int64_t>(num_heads()); ++h) {
     absorb_.push_back({transpose(up.weight.slice(h * per_head, spec_.nope_dim)), {}});
     expand_.push_back({up.weight.slice(h * per_head + spec_.nope_dim, spec_.value_dim), {}});
@@ -132,10 +132,11 @@ Status LatentAttention::load_joint(const LayerLoader& loader) {
 Status LatentAttention::load_split(const LayerLoader& loader) {
   const auto heads = static_cast<int64_t>(num_heads());
   loader.weights.skip(loader.spec.names.weight(Tensor::kLatentUp, layer_));  // some files have both
-  KVANT_ASSIGN(const Linear key,
-               loader.linear(Tensor::kLatentKeyUp, heads * spec_.kv_rank, spec_.nope_dim, false));
-  KVANT_ASSIGN(const Linear value, loader.linear(Tensor::kLatentValueUp, heads * spec_.value_dim,
-                                                 spec_.kv_rank, false));
+  KVANT_ASSIGN(const Linear key, loader.plain_linear(Tensor::kLatentKeyUp, heads * spec_.kv_rank,
+                                                     spec_.nope_dim, false));
+  KVANT_ASSIGN(
+      const Linear value,
+      loader.plain_linear(Tensor::kLatentValueUp, heads * spec_.value_dim, spec_.kv_rank, false));
   for (int64_t h = 0; h < heads; ++h) {
     absorb_.push_back({key.weight.slice(h * spec_.kv_rank, spec_.kv_rank), {}});
     expand_.push_back({value.weight.slice(h * spec_.value_dim, spec_.value_dim), {}});

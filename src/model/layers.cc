@@ -16,6 +16,13 @@ void StepContext::for_rows(const std::function<void(size_t row, int worker)>& fn
 }
 
 Result<Linear> LayerLoader::linear(Tensor tensor, int64_t rows, int64_t cols, bool has_bias) const {
+  KVANT_ASSIGN(Linear out, plain_linear(tensor, rows, cols, has_bias));
+  out.weight = weights.in_pages(std::move(out.weight));
+  return out;
+}
+
+Result<Linear> LayerLoader::plain_linear(Tensor tensor, int64_t rows, int64_t cols,
+                                         bool has_bias) const {
   Linear out;
   KVANT_ASSIGN(out.weight, weights.matrix(spec.names.weight(tensor, layer), rows, cols));
   if (has_bias) {
@@ -28,12 +35,12 @@ Result<std::vector<Linear>> LayerLoader::fused(Tensor tensor, std::span<const in
                                                int64_t cols, bool has_bias) const {
   int64_t rows = 0;
   for (int64_t count : counts) rows += count;
-  KVANT_ASSIGN(const Linear whole, linear(tensor, rows, cols, has_bias));
+  KVANT_ASSIGN(const Linear whole, plain_linear(tensor, rows, cols, has_bias));
   std::vector<Linear> out;
   int64_t first = 0;
   for (int64_t count : counts) {
     Linear part;
-    part.weight = whole.weight.slice(first, count);
+    part.weight = weights.in_pages(whole.weight.slice(first, count));
     if (has_bias) part.bias.assign(whole.bias.begin() + first, whole.bias.begin() + first + count);
     out.push_back(std::move(part));
     first += count;

@@ -82,11 +82,13 @@ struct LayerLoader {
   int layer = 0;
 
   const LayerSpec& layer_spec() const { return spec.layers[static_cast<size_t>(layer)]; }
-  // y = W·x (+ bias where `has_bias`).
+  // y = W·x (+ bias where `has_bias`), in pages where that can be.
   Result<Linear> linear(Tensor tensor, int64_t rows, int64_t cols, bool has_bias) const;
-  // `counts` matrices that lie one after another in the rows of one tensor.
+  // `counts` matrices that lie one after another in the rows of one tensor, likewise.
   Result<std::vector<Linear>> fused(Tensor tensor, std::span<const int64_t> counts, int64_t cols,
                                     bool has_bias) const;
+  // One whose rows can be read and sliced.
+  Result<Linear> plain_linear(Tensor tensor, int64_t rows, int64_t cols, bool has_bias) const;
   // Norm weights, spec.norm_offset added.
   Result<std::vector<float>> norm(Tensor tensor, int64_t size) const;
 };

@@ -32,6 +32,7 @@ class GgufSource final : public TensorSource {
     for (const GgufTensor& tensor : file_->tensors()) out.push_back(tensor.name);
     return out;
   }
+  void forget() const override { file_->forget(); }
 
  private:
   // The tokenizer and the family reader look into the same file.
@@ -73,6 +74,7 @@ class SafetensorsSource final : public TensorSource {
     }
     return out;
   }
+  void forget() const override { files_->forget(); }
 
  private:
   std::unique_ptr<Safetensors> files_;

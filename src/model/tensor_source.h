@@ -32,6 +32,7 @@ class TensorSource {
   virtual Result<StoredTensor> find(std::string_view name) const = 0;
   // Of weights: scales of the cache aren't among them.
   virtual std::vector<std::string_view> names() const = 0;
+  virtual void forget() const = 0;  // MappedFile::forget()
 };
 
 // Both keep what they were given alive.

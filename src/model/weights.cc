@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "model/ggml_cpu.h"
+#include "simd/cpu.h"
 
 namespace kvant {
 namespace {
@@ -159,6 +160,23 @@ Result<Matrix> WeightLoader::convert(const Matrix& stored, const std::string& wh
   });
   out.owned = std::move(bytes);
   return out;
+}
+
+Matrix WeightLoader::in_pages(Matrix matrix) {
+  const bool fits =
+      matrix.rows >= WeightPages::kPageRows && WeightPages::can_hold(matrix.type, matrix.cols);
+  (fits ? has_pages_ : has_rows_) = true;
+  if (!fits) return matrix;
+  matrix.pages = WeightPages::make(matrix, page_memory_, threads_);
+  matrix.data = nullptr;
+  matrix.owned.reset();
+  return matrix;
+}
+
+std::string WeightLoader::row_path() const {
+  const std::string pages = std::string("pages ") + page_kernels(active_isa()).name;
+  const std::string rows = "ggml " + std::string(ggml_cpu_variant());
+  return has_pages_ && has_rows_ ? pages + ", " + rows : has_pages_ ? pages : rows;
 }
 
 Result<std::vector<float>> WeightLoader::vector(std::string_view name, int64_t size) {

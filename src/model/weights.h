@@ -32,6 +32,8 @@ class WeightLoader {
   // A matrix of exactly [rows][cols]. A tensor of more dimensions counts as the matrix of its last
   // one (stacked experts).
   Result<Matrix> matrix(std::string_view name, int64_t rows, int64_t cols);
+  // The same matrix in pages, where its type has them and it fills one; then its own rows are gone.
+  Matrix in_pages(Matrix matrix);
   // `size` floats.
   Result<std::vector<float>> vector(std::string_view name, int64_t size);
   // The same, or empty if there is no such tensor.
@@ -46,6 +48,9 @@ class WeightLoader {
 
   // Bytes that converting every matrix of the file would take, before any is loaded.
   uint64_t conversion_bytes() const;
+
+  // Who multiplies few rows: "pages avx512_vnni, ggml zen4", or one of them.
+  std::string row_path() const;
 
   uint64_t bytes() const { return bytes_; }
   // What the file's tensors will not be of what --weights asks for, one sentence each.
@@ -64,6 +69,8 @@ class WeightLoader {
   ThreadPool& threads_;
   uint64_t bytes_ = 0;
   uint64_t parameters_ = 0;
+  WeightPages::Memory page_memory_;
+  bool has_pages_ = false, has_rows_ = false;  // among the matrices that went through in_pages()
   std::map<std::string, int> types_;
   std::set<std::string, std::less<>> used_;
 };

@@ -14,10 +14,24 @@
 namespace kvant {
 namespace {
 
-// Every type that a tensor of the two test models has, and those that --weights makes.
-constexpr uint32_t kTypes[] = {GGML_TYPE_F32,  GGML_TYPE_F16,  GGML_TYPE_BF16, GGML_TYPE_Q4_0,
-                               GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q8_0, GGML_TYPE_Q4_K,
-                               GGML_TYPE_Q5_K, GGML_TYPE_Q6_K};
+struct DenseCase {
+  uint32_t type;
+  bool in_pages;
+};
+std::string name_of(const DenseCase& c) { return type_name(c.type) + (c.in_pages ? "_pages" : ""); }
+
+// Every type that a tensor of the two test models has, and those that --weights makes; where pages
+// hold it, in pages too.
+std::vector<DenseCase> all_cases() {
+  std::vector<DenseCase> out;
+  for (const uint32_t type : {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16, GGML_TYPE_Q4_0,
+                              GGML_TYPE_Q4_1, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1, GGML_TYPE_Q8_0,
+                              GGML_TYPE_Q4_K, GGML_TYPE_Q5_K, GGML_TYPE_Q6_K}) {
+    out.push_back({type, false});
+    if (WeightPages::can_hold(type, 32)) out.push_back({type, true});
+  }
+  return out;
+}
 
 std::vector<float> random_floats(size_t n, uint64_t seed) {
   Rng rng(seed);
@@ -42,6 +56,15 @@ Linear random_linear(uint32_t type, int64_t rows, int64_t cols, uint64_t seed) {
   return out;
 }
 
+// What WeightLoader::in_pages does.
+void put_in_pages(Matrix& w) {
+  ThreadPool threads(2);
+  WeightPages::Memory memory;
+  w.pages = WeightPages::make(w, memory, threads);
+  w.data = nullptr;
+  w.owned.reset();
+}
+
 // The specification, in double on the decoded weights.
 std::vector<double> reference(const Linear& linear, const float* x) {
   const Matrix& w = linear.weight;
@@ -56,19 +79,21 @@ std::vector<double> reference(const Linear& linear, const float* x) {
   return out;
 }
 
-class DenseTest : public ::testing::TestWithParam<uint32_t> {
+class DenseTest : public ::testing::TestWithParam<DenseCase> {
  protected:
   static constexpr int64_t kRows = 200;  // three slices and a rest
   static constexpr int64_t kCols = 512;
 
   void SetUp() override {
     ASSERT_TRUE(load_ggml_cpu().ok()) << load_ggml_cpu().message();
-    linear_ = random_linear(GetParam(), kRows, kCols, 3);
+    linear_ = random_linear(GetParam().type, kRows, kCols, 3);
+    tested_ = linear_;
+    if (GetParam().in_pages) put_in_pages(tested_.weight);
   }
   std::vector<float> run(const std::vector<float>& x, const RowPlan& plan, ThreadPool& threads) {
     std::vector<float> out(x.size() / kCols * kRows, NAN);
     Dense dense(threads);
-    const DenseJob job{&linear_, out.data(), kRows};
+    const DenseJob job{&tested_, out.data(), kRows};
     const Status status = dense.run({&job, 1}, x.data(), kCols, plan);
     EXPECT_TRUE(status.ok()) << status.message();
     return out;
@@ -96,7 +121,7 @@ class DenseTest : public ::testing::TestWithParam<uint32_t> {
     return std::sqrt(error / size);
   }
 
-  Linear linear_;
+  Linear linear_, tested_;
   ThreadPool one_{1};
   ThreadPool two_{2};
 };
@@ -106,17 +131,16 @@ TEST_P(DenseTest, RowsMatchTheReferenceAsWellAsTheActivationTypeAllows) {
   const std::vector<float> out = run(x, singles(3), two_);
   // 8-bit blocks of normal values: step amax/127, about 2.3 sigma/127 for 32 values, error
   // step/sqrt(12) → 0.6 %; bf16 and f16 round to 2^-9 and 2^-12.
-  const double bound = GetParam() == GGML_TYPE_F32 ? 1e-6 : 1.2e-2;
-  for (size_t r = 0; r < 3; ++r)
-    EXPECT_LT(relative_error(out, x, r), bound) << type_name(GetParam());
+  const double bound = GetParam().type == GGML_TYPE_F32 ? 1e-6 : 1.2e-2;
+  for (size_t r = 0; r < 3; ++r) EXPECT_LT(relative_error(out, x, r), bound) << name_of(GetParam());
 }
 
 TEST_P(DenseTest, BlocksMatchTheReference) {
   const std::vector<float> x = random_floats(128 * kCols, 12);
   const std::vector<float> out = run(x, blocks(2), two_);
-  const double bound = GetParam() == GGML_TYPE_F32 || !cpu_has_bf16() ? 1e-6 : 5e-3;
+  const double bound = GetParam().type == GGML_TYPE_F32 || !cpu_has_bf16() ? 1e-6 : 5e-3;
   for (size_t r : {size_t{0}, size_t{63}, size_t{64}, size_t{127}}) {
-    EXPECT_LT(relative_error(out, x, r), bound) << type_name(GetParam());
+    EXPECT_LT(relative_error(out, x, r), bound) << name_of(GetParam());
   }
 }
 
@@ -165,27 +189,32 @@ TEST_P(DenseTest, BothPathsServeOnePlan) {
   EXPECT_LT(relative_error(mixed, x, 2), 5e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, DenseTest, ::testing::ValuesIn(kTypes),
-                         [](const auto& info) { return type_name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Types, DenseTest, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST(DenseJobs, ShareOneInputAndWriteColumnRanges) {
   ASSERT_TRUE(load_ggml_cpu().ok());
   ThreadPool threads(2);
   const Linear a = random_linear(GGML_TYPE_Q4_1, 96, 64, 1);
   const Linear b = random_linear(GGML_TYPE_BF16, 40, 64, 2);
+  Linear c = a;
+  put_in_pages(c.weight);
   const std::vector<float> x = random_floats(66 * 64, 5);
-  std::vector<float> out(66 * 136, NAN);
+  constexpr size_t kWidth = 96 + 40 + 96;
+  std::vector<float> out(66 * kWidth, NAN);
   RowPlan plan;
   plan.singles = {64, 65};
   plan.blocks = {0};
   Dense dense(threads);
-  const DenseJob jobs[] = {{&a, out.data(), 136}, {&b, out.data() + 96, 136}};
+  const DenseJob jobs[] = {
+      {&a, out.data(), kWidth}, {&b, out.data() + 96, kWidth}, {&c, out.data() + 136, kWidth}};
   ASSERT_TRUE(dense.run(jobs, x.data(), 64, plan).ok());
   for (size_t r : {size_t{0}, size_t{65}}) {
     const std::vector<double> want_a = reference(a, x.data() + r * 64);
     const std::vector<double> want_b = reference(b, x.data() + r * 64);
-    for (size_t i = 0; i < 96; ++i) EXPECT_NEAR(out[r * 136 + i], want_a[i], 0.4);
-    for (size_t i = 0; i < 40; ++i) EXPECT_NEAR(out[r * 136 + 96 + i], want_b[i], 0.4);
+    for (size_t i = 0; i < 96; ++i) EXPECT_NEAR(out[r * kWidth + i], want_a[i], 0.4);
+    for (size_t i = 0; i < 40; ++i) EXPECT_NEAR(out[r * kWidth + 96 + i], want_b[i], 0.4);
+    for (size_t i = 0; i < 96; ++i) EXPECT_NEAR(out[r * kWidth + 136 + i], want_a[i], 0.4);
   }
 }
 
