@@ -20,7 +20,7 @@ DOC = ROOT / "docs/quality.md"
 MIXTURE = "data/calibration.jsonl"
 WIKITEXT = "data/wikitext2-test.txt"
 # The file, how many windows of WikiText, and options of calibrate: Gemma 3's file has no chat template, so chats are left out.
-MODELS = {"SmolLM2": ("SmolLM2-135M-Instruct.Q4_1.gguf", 4, []), "Gemma 3 270M": ("gemma-3-270m-q4_k_m.gguf", 1, ["--skip-bad"])}
+MODELS = {"SmolLM2": ("SmolLM2-135M-Instruct.Q4_1.gguf", 4, []), "Gemma 3 270M": ("gemma-3-270m-q4_k_m.gguf", 2, ["--skip-bad"])}
 V4, V3, V2 = (f"int{bits}_token_z_lsq_rot" for bits in (4, 3, 2))
 
 # Rows of the table: a name, and what --kv gets. The first page is exact in all of them.
