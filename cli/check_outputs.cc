@@ -34,7 +34,10 @@ std::vector<NamedFile> inputs_of(const Command& command, const Invocation& in) {
   const std::string_view text = s.is_given("text-file") ? "--text-file" : "--text";
   for (const auto& [option, path] : {NamedFile{text, s.text_file},
                                      {"--prompt-file", s.prompt_file},
-                                     {"--ids-file", s.ids_file}}) {
+                                     {"--ids-file", s.ids_file},
+                                     {"--prompts", s.prompts_file},
+                                     {"--tokenizer", s.tokenizer},
+                                     {"--api-key-file", s.api_key_file}}) {
     if (!path.empty()) files.push_back({option, path});
   }
   return files;

@@ -102,6 +102,26 @@ std::span<const Command> all_commands() {
        "kvant bench seal --kv int8,int4,fp8 --heads 32 --kv-heads 8 --dim 128 --tokens 8192",
        {G::kBench, G::kCache, G::kThreads, G::kJson},
        run_bench},
+      {"load",
+       "Measure",
+       "URL|MODEL",
+       "what a server bears: latencies, throughput and failures under load",
+       "Sends streamed completions to any server that speaks OpenAI's API over http, so many at a "
+       "time (--concurrency) or a second (--rate), and prints for each level TTFT, TPOT, ITL and "
+       "E2E with their percentiles, rates of requests and tokens, failures by kind, and goodput "
+       "under an --slo. Tokens are those of the server's usage, or of a --tokenizer, never a "
+       "number "
+       "of chunks. With --matrix it starts kvant serve MODEL itself, once per format. What every "
+       "figure means is in docs/load.md. Ctrl-C ends with what was measured.",
+       "kvant load http://127.0.0.1:8000 --input-len 512:1024 --output-len 128 --ignore-eos "
+       "--concurrency 1,4,8 --duration 60\n"
+       "kvant load http://127.0.0.1:8000 --rate 0.5,1,2 --slo ttft=2s,itl=100ms --json=load.json\n"
+       "kvant load http://127.0.0.1:8000 --find-max --slo ttft=2s,itl=100ms,failures=1% "
+       "--ignore-eos\n"
+       "kvant load model.gguf --matrix kv=bf16,int8,int4 --input-len 512,2048 --concurrency 1,8 "
+       "--ignore-eos",
+       {G::kLoadRequests, G::kLoad, G::kLoadServer, G::kJson},
+       run_load},
       {"calibrate",
        "Calibrate",
        "MODEL",

@@ -4,37 +4,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <iterator>
 
 #include "cli/command.h"
-#include "cli/open_model.h"
+#include "cli/open_tokenizer.h"
 #include "cli/output.h"
 #include "cli/prompt.h"
 #include "cli/text_input.h"
-#include "files/gguf.h"
-#include "model/tokenizer.h"
 
 namespace kvant::cli {
 namespace {
-
-struct OpenTokenizer {
-  std::unique_ptr<GgufFile> file;  // the tokenizer may point into it
-  std::unique_ptr<Tokenizer> tokenizer;
-};
-
-Result<OpenTokenizer> open_tokenizer(const std::string& path) {
-  OpenTokenizer open;
-  std::error_code error;
-  KVANT_TRY(check_model_path(path, "tokenizer.json"));
-  if (std::filesystem::is_directory(path, error)) {
-    KVANT_ASSIGN(open.tokenizer, Tokenizer::load(std::filesystem::path(path)));
-  } else {
-    KVANT_ASSIGN(open.file, GgufFile::open(path));
-    KVANT_ASSIGN(open.tokenizer, Tokenizer::load(*open.file));
-  }
-  return open;
-}
 
 Result<std::string> input_text(const Settings& s) {
   if (s.is_given("text") == s.is_given("text-file")) {

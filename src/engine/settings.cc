@@ -134,6 +134,29 @@ const OptionSpec kSpecs[] = {
   {G::kInspect, "strict", "", "", "with --scales: end with exit code 2 where one of them is missing or wrong", &S::strict},
   {G::kInspect, "per-head", "", "", "list the sensitivities of every KV head, too", &S::per_head},
 
+  {G::kLoadRequests, "model", "NAME", "", "the model's name as the server knows it (default: the only one that it lists)", &S::server_model, 0, 0, 0, F::kFilled},
+  {G::kLoadRequests, "input-len", "A:B,...", "512", "tokens of a prompt: a number, or a range to draw from; several by comma: one after the other", &S::input_lengths, 0, 0, 0, F::kItems},
+  {G::kLoadRequests, "output-len", "N", "128", "tokens of an answer at most, or a range to draw from", &S::output_lengths, 0, 0, 0, F::kFilled},
+  {G::kLoadRequests, "prompts", "FILE", "", "prompts of your own in place of random words: a line of JSON for each, with \"prompt\" or \"messages\"", &S::prompts_file, 0, 0, 0, F::kFilled},
+  {G::kLoadRequests, "shared-prefix", "X", "0", "the share of each prompt's tokens that all prompts begin with", &S::shared_share, 0, 1},
+  {G::kLoadRequests, "ignore-eos", "", "", "ask for answers of exactly --output-len tokens; shorter ones are failures", &S::ignore_eos},
+  {G::kLoadRequests, "chat", "", "", "ask for chat completions, not for completions", &S::chat},
+  {G::kLoadRequests, "seed", "N", "0", "seed of prompts, lengths and arrivals; the same seed gives the same requests in the same order", &S::seed, 0, 9e15},
+  {G::kLoadRequests, "tokenizer", "MODEL", "", "a GGUF file or a Hugging Face directory whose tokenizer counts (default: the server's own counts)", &S::tokenizer, 0, 0, 0, F::kFilled},
+
+  {G::kLoad, "concurrency", "N,N", "1", "requests at once, several by comma: one level after the other; each that ends is followed by the next", &S::concurrency_levels, 0, 0, 0, F::kItems},
+  {G::kLoad, "rate", "R,R", "", "requests a second in place of a concurrency, several by comma: Poisson arrivals that don't wait for the server", &S::rates, 0, 0, 0, F::kItems},
+  {G::kLoad, "duration", "S", "60", "seconds of a level in which requests are begun; those that are under way then are waited for", &S::duration, 0.01, 1e6},
+  {G::kLoad, "requests", "N", "", "end a level after so many requests; without --duration after these alone", &S::requests, 1, 1e9},
+  {G::kLoad, "warmup", "N", "0", "the first N requests of each level are sent, but not counted", &S::warmup, 0, 1e9},
+  {G::kLoad, "timeout", "S", "600", "seconds until a request counts as failed", &S::timeout, 0.01, 1e6},
+  {G::kLoad, "slo", "LIMITS", "", "limits to report goodput under: ttft=2s,itl=100ms,tpot=80ms,e2e=1m; failures=1% is for --find-max", &S::slo, 0, 0, 0, F::kFilled},
+  {G::kLoad, "find-max", "", "", "search the largest concurrency whose 95th percentiles and failures keep the --slo", &S::find_max},
+  {G::kLoad, "max-concurrency", "N", "1024", "where --find-max ends", &S::max_concurrency, 1, 65536},
+  {G::kLoadServer, "matrix", "kv=A,B,C", "", "start kvant serve MODEL once per format, each a process of its own, and print all side by side", &S::matrix, 0, 0, 0, F::kFilled},
+  {G::kLoadServer, "serve-options", "WORDS", "", "further options of kvant serve for --matrix, apart by blanks: \"--memory 2G --threads 2\"", &S::serve_options, 0, 0, 0, F::kFilled},
+  {G::kLoadServer, "api-key-file", "FILE", "", "a file with the key that the server wants, sent as a bearer token", &S::api_key_file, 0, 0, 0, F::kFilled},
+
   {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},
   {G::kCsv, "csv", "[=FILE]", "", "print CSV in place of the text, or write it to FILE beside the text", &S::csv, 0, 0, 0, F::kOptional},
 };
@@ -143,7 +166,8 @@ constexpr std::string_view kGroupTitles[] = {
     "Cache",       "Cache",    "Cache",     "Model",     "Model",     "Text",      "Prompt",
     "Prompt",      "Sampling", "Measuring", "Measuring", "Measuring", "Measuring", "Input",
     "Input",       "Input",    "Shape",     "Plan",      "Device",    "Workload",  "Output",
-    "Calibration", "Cache",    "Output",    "Model",     "Output",    "Output"};
+    "Calibration", "Cache",    "Output",    "Model",     "Requests",  "Load",      "Server",
+    "Output",      "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>

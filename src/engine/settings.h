@@ -70,6 +70,12 @@ struct Settings {
   int64_t samples = 0, max_length = 0;
   bool skip_bad = false, resume = false, stability = false;
   bool scales = false;
+  // load
+  std::string server_model, input_lengths, output_lengths, prompts_file, tokenizer;
+  std::string concurrency_levels, rates, slo, matrix, serve_options, api_key_file;
+  double shared_share = 0, duration = 0, timeout = 0;
+  int64_t requests = 0, warmup = 0, max_concurrency = 0;
+  bool ignore_eos = false, find_max = false;
   // output
   std::string json, csv, out;
 
@@ -105,6 +111,9 @@ enum class OptionGroup : uint8_t {
   kCalibration,
   kInspect,
   kThreads,
+  kLoadRequests,
+  kLoad,
+  kLoadServer,
   kJson,
   kCsv,
 };

@@ -8,9 +8,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -74,7 +76,6 @@ Result<std::unique_ptr<OwnServer>> OwnServer::start(std::vector<std::string> wor
   }
   server->output_ = memfd_create("kvant-server-output", MFD_CLOEXEC);
   if (server->output_ < 0) return failed("no memory for the server's output");
-  // Both ends of the output append: the child writes, last_words() reads by position.
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
@@ -133,9 +134,9 @@ int64_t OwnServer::peak_bytes() const {
 
 std::string OwnServer::last_words() const {
   char buffer[4096];
-  const off_t size = lseek(output_, 0, SEEK_END);
-  const off_t from =
-      size > static_cast<off_t>(sizeof buffer) ? size - static_cast<off_t>(sizeof buffer) : 0;
+  struct stat facts = {};
+  fstat(output_, &facts);
+  const off_t from = std::max<off_t>(0, facts.st_size - static_cast<off_t>(sizeof buffer));
   const ssize_t n = pread(output_, buffer, sizeof buffer, from);
   std::string text(buffer, n > 0 ? static_cast<size_t>(n) : 0);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();

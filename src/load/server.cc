@@ -83,6 +83,14 @@ class ServerCounter final : public TokenCounter {
   }
   std::string name() const override { return fmt::format("{} of {}", path(), server_.url.text()); }
 
+  // What the server says where it refuses to be asked; OK where it only doesn't tell.
+  Status refusal() const {
+    KVANT_ASSIGN(const HttpAnswer answer, ask(server_, path(), question("In").dump(), timeout_s_));
+    if (answer.status == 200) return {};
+    return io_error(fmt::format("{} answers {} to a request for {}: {}", server_.url.text(),
+                                answer.status, model_, error_message(answer.body)));
+  }
+
  private:
   std::string path() const {
     return asking_ == Asking::kUsage ? std::string(api_path(api_)) : "/tokenize";
@@ -199,6 +207,8 @@ Result<std::unique_ptr<TokenCounter>> server_counter(const Endpoint& server, std
     auto counter = std::make_unique<ServerCounter>(server, model, api, asking, timeout_s);
     if (counter->count("In").ok()) return std::unique_ptr<TokenCounter>(std::move(counter));
   }
+  const ServerCounter last(server, model, api, Asking::kUsage, timeout_s);
+  KVANT_TRY(last.refusal());
   return unsupported(fmt::format(
       "{} tells by neither /tokenize nor usage how many tokens a text has, so that prompts of an "
       "exact length can't be made; give --tokenizer MODEL or --prompts FILE",
