@@ -196,7 +196,7 @@ Json count_json(std::optional<int64_t> x) { return x ? Json(*x) : Json(); }
 // Seconds since the level's first request was sent.
 Json request_json(const load::RequestRecord& r, int64_t begin_ns) {
   const auto seconds = [](int64_t from, int64_t to) {
-    return to < 0 ? Json() : Json(static_cast<double>(to - from) * 1e-9);
+    return to < 0 ? Json() : Json(static_cast<double>(to - from) / 1e9);
   };
   Json json = {{"index", r.index},
                {"counted", r.counted},

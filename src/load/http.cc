@@ -32,6 +32,7 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr auto kRest = std::chrono::milliseconds(100);
 // For the end of a body behind its [DONE]; a connection that doesn't come to it isn't used again.
 constexpr auto kEndOfBody = std::chrono::seconds(1);
+constexpr size_t kReadAhead = 1 << 14;  // bytes asked of the socket at once
 constexpr size_t kLongestError = 1 << 16;
 constexpr uint64_t kLongestAnswer = 64 << 20;
 
@@ -75,7 +76,7 @@ bool is_http_error(const error_code& error) {
 
 // A connection and what was read of it too far.
 struct Connection {
-  explicit Connection(asio::io_context& io) : stream(io) {}
+  explicit Connection(asio::io_context& io) : stream(io) { buffer.reserve(kReadAhead); }
   beast::tcp_stream stream;
   beast::flat_buffer buffer;
 };
@@ -302,7 +303,7 @@ class Driver {
       if (!listening)
         connection->stream.expires_at(std::min(deadline, SteadyClock::now() + kEndOfBody));
       const std::string_view part = co_await read_piece(*connection, parser, piece, error);
-      if (!listening) continue;
+      if (!listening || part.empty()) continue;
       at_ns = now_ns();
       if (!streams) {
         if (refusal.size() < kLongestError) refusal += part;

@@ -10,11 +10,12 @@
 namespace kvant::load {
 namespace {
 
+// Divided where it is less than a second, so that 100ms is the double that is written 0.1.
 struct TimeUnit {
   std::string_view name;
-  double seconds;
+  double seconds, per_second;
 };
-constexpr TimeUnit kUnits[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}};
+constexpr TimeUnit kUnits[] = {{"us", 1, 1e6}, {"ms", 1, 1e3}, {"s", 1, 1}, {"m", 60, 1}};
 
 struct Limit {
   std::string_view name;
@@ -38,7 +39,7 @@ std::optional<double> parse_time(std::string_view text) {
   const std::optional<double> number = take_number(text);
   if (!number || *number <= 0) return std::nullopt;
   for (const TimeUnit& unit : kUnits) {
-    if (unit.name == text) return *number * unit.seconds;
+    if (unit.name == text) return *number * unit.seconds / unit.per_second;
   }
   return std::nullopt;
 }

@@ -8,7 +8,7 @@ namespace kvant::load {
 namespace {
 
 double seconds_between(int64_t from_ns, int64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) * 1e-9;
+  return static_cast<double>(to_ns - from_ns) / 1e9;
 }
 
 // What is known of one success.
@@ -64,7 +64,7 @@ bool meets(const RequestRecord& record, int64_t output_tokens, const Slo& slo) {
   std::optional<double> itl;
   if (slo.itl && !record.gaps_ns.empty()) {
     std::vector<double> gaps;
-    for (int64_t gap : record.gaps_ns) gaps.push_back(static_cast<double>(gap) * 1e-9);
+    for (int64_t gap : record.gaps_ns) gaps.push_back(static_cast<double>(gap) / 1e9);
     std::sort(gaps.begin(), gaps.end());
     itl = percentile(gaps, 0.95);
   }
@@ -107,7 +107,7 @@ LevelSummary summarize(std::span<const RequestRecord> records, const Slo& slo,
     if (f.ttft) ttft.push_back(*f.ttft);
     if (f.tpot) tpot.push_back(*f.tpot);
     if (f.e2e) e2e.push_back(*f.e2e);
-    for (int64_t gap : r.gaps_ns) itl.push_back(static_cast<double>(gap) * 1e-9);
+    for (int64_t gap : r.gaps_ns) itl.push_back(static_cast<double>(gap) / 1e9);
     pieces += r.first_ns < 0 ? 0 : 1 + static_cast<int64_t>(r.gaps_ns.size());
     good += meets(r, tokens, slo) ? 1 : 0;
   }
