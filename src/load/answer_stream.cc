@@ -78,6 +78,7 @@ void AnswerStream::take_text(std::string_view text, int64_t now_ns) {
 }
 
 bool AnswerStream::take_event(std::string_view data, int64_t now_ns) {
+  heard_ = true;
   if (data == "[DONE]") {
     done_ = true;
     return false;
@@ -123,6 +124,10 @@ bool AnswerStream::feed(std::string_view bytes, int64_t now_ns) {
 
 void AnswerStream::finish(bool whole) {
   if (failed_) return;
+  if (whole && !heard_) {
+    fail(Outcome::kMalformed, "the answer is no event stream");
+    return;
+  }
   if (!done_ && !(finished_ && whole)) {
     fail(Outcome::kEarlyClose, record_.first_ns < 0 ? "the answer ended before its first token"
                                                     : "the answer ended before its last token");

@@ -34,6 +34,7 @@ class AnswerStream {
   RequestRecord& record_;
   KeepText keep_;
   EventStream events_;
+  bool heard_ = false;  // an event, of whatever kind
   bool done_ = false, finished_ = false, failed_ = false;
 };
 

@@ -13,9 +13,27 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFirstWord = "In";
-constexpr size_t kFewestWords = 32;
 // Words of the texts that prove that tokens add up.
 constexpr int64_t kProofs[] = {5, 40, 150};
+
+// What may stand behind one another, and how many of them make texts that differ.
+struct CandidateList {
+  std::vector<std::string> words;
+  size_t fewest;
+};
+
+// Words; where a vocabulary is too small for them, letters; of bytes, letters without blanks.
+std::vector<CandidateList> candidate_lists() {
+  std::vector<CandidateList> lists(3);
+  for (std::string_view word : common_words()) lists[0].words.push_back(fmt::format(" {}", word));
+  for (char c = 'a'; c <= 'z'; ++c) {
+    lists[1].words.push_back(fmt::format(" {}", c));
+    lists[2].words.emplace_back(1, c);
+  }
+  lists[0].fewest = 32;
+  lists[1].fewest = lists[2].fewest = 8;
+  return lists;
+}
 
 std::string joined(std::span<const std::string> words) {
   std::string text(kFirstWord);
@@ -78,33 +96,27 @@ Result<FilePrompt> parse_line(std::string_view line, const std::string& where, M
 Result<PromptWords> PromptWords::find(TokenCounter& counter) {
   PromptWords found;
   KVANT_ASSIGN(found.fixed_tokens_, counter.count(std::string(kFirstWord)));
-  std::vector<std::string> candidates;
-  for (std::string_view word : common_words()) candidates.push_back(fmt::format(" {}", word));
-  KVANT_TRY(sort_out(counter, found.fixed_tokens_, candidates, found.words_));
-  if (found.words_.size() < kFewestWords) {
+  for (const CandidateList& list : candidate_lists()) {
     found.words_.clear();
-    candidates.clear();
-    for (char c = 'a'; c <= 'z'; ++c) candidates.emplace_back(1, c);
-    KVANT_TRY(sort_out(counter, found.fixed_tokens_, candidates, found.words_));
+    KVANT_TRY(sort_out(counter, found.fixed_tokens_, list.words, found.words_));
+    if (found.words_.size() < list.fewest) continue;
+    KVANT_ASSIGN(const bool proven, found.adds_up(counter));
+    if (proven) return found;
   }
-  if (found.words_.empty()) {
-    return unsupported(
-        fmt::format("prompts of an exact length can't be made: no common word or letter is one "
-                    "token to {}; give prompts of your own with --prompts",
-                    counter.name()));
-  }
+  return unsupported(fmt::format(
+      "prompts of an exact length can't be made: neither common words nor letters are one token "
+      "each, wherever they stand, to {}; give prompts of your own with --prompts",
+      counter.name()));
+}
+
+Result<bool> PromptWords::adds_up(TokenCounter& counter) const {
   for (int64_t words : kProofs) {
-    const int64_t wanted = found.fixed_tokens_ + words;
+    const int64_t wanted = fixed_tokens_ + words;
     KVANT_ASSIGN(const int64_t tokens,
-                 counter.count(found.text(wanted, 0, 0, static_cast<uint64_t>(words))));
-    if (tokens == wanted) continue;
-    return unsupported(
-        fmt::format("prompts of an exact length can't be made: a text of {} words that are one "
-                    "token each has {} tokens to {}, wanted {}; give prompts of your own with "
-                    "--prompts",
-                    words, tokens, counter.name(), wanted));
+                 counter.count(text(wanted, 0, 0, static_cast<uint64_t>(words))));
+    if (tokens != wanted) return false;
   }
-  return found;
+  return true;
 }
 
 std::string PromptWords::text(int64_t tokens, int64_t shared, uint64_t shared_seed,

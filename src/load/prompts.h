@@ -25,8 +25,8 @@ class TokenCounter {
 class PromptWords {
  public:
   // Sorts out, by counting, which of a list of common English words are one token each behind
-  // another word (where fewer than 32 are, which letters are), then checks the sum on longer
-  // texts. unsupported where none of this adds up; a counter's own failure as it is.
+  // another word (where too few are, which letters are), and checks the sum on longer texts.
+  // unsupported where nothing adds up; a counter's own failure as it is.
   static Result<PromptWords> find(TokenCounter& counter);
 
   // A text of `tokens` tokens: its first `shared` are the same for equal `shared_seed`, the others
@@ -37,6 +37,8 @@ class PromptWords {
   std::span<const std::string> words() const { return words_; }
 
  private:
+  Result<bool> adds_up(TokenCounter& counter) const;
+
   std::vector<std::string> words_;  // with what goes before each: a blank, or nothing
   int64_t fixed_tokens_ = 0;        // of a text with none of them: its first word, and BOS or so
 };

@@ -177,9 +177,10 @@ std::optional<int64_t> parse_preemptions(std::string_view metrics) {
     if (line.starts_with('#')) continue;
     if (!line.substr(0, line.find_first_of("{ \t")).ends_with(kEnding)) continue;
     const size_t labels = line.rfind('}');
-    std::string_view value =
-        line.substr(labels == line.npos ? line.find_first_of(" \t") : labels + 1);
+    const size_t behind_name = labels == line.npos ? line.find_first_of(" \t") : labels + 1;
+    std::string_view value = line.substr(std::min(behind_name, line.size()));
     value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+    value = value.substr(0, value.find_first_of(" \t"));  // a time may follow
     double number = 0;
     const auto [last, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || !std::isfinite(number) || number < 0 || number > 1e15) continue;

@@ -17,7 +17,8 @@ Status refused(std::string_view text, std::string_view what) {
 bool is_host(std::string_view host, bool bracketed) {
   return !host.empty() && std::all_of(host.begin(), host.end(), [&](char c) {
     const auto u = static_cast<unsigned char>(c);
-    return u > 0x20 && u != 0x7f && c != '@' && c != '[' && c != ']' && (bracketed || c != ':');
+    return u > 0x20 && u != 0x7f && std::string_view("@[]?#").find(c) == std::string_view::npos &&
+           (bracketed || c != ':');
   });
 }
 

@@ -153,7 +153,9 @@ TEST(AnswerStream, EveryFailureHasItsKind) {
     Outcome outcome;
     std::string_view detail;
   } kCases[] = {
-      {"", true, Outcome::kEarlyClose, "ended before its first token"},
+      {"", false, Outcome::kEarlyClose, "ended before its first token"},
+      {"", true, Outcome::kMalformed, "no event stream"},
+      {"{\"choices\": []}", true, Outcome::kMalformed, "no event stream"},
       {text_event("a"), true, Outcome::kEarlyClose, "ended before its last token"},
       {text_event("a") + finish_event(), false, Outcome::kEarlyClose, "before its last token"},
       {text_event("a") + "data: {\"choi", true, Outcome::kEarlyClose, "before its last token"},
