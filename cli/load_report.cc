@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cli/terminal.h"
@@ -23,7 +24,11 @@ std::string time_text(double seconds) {
 std::string p_text(const Spread& spread, double Spread::*figure) {
   return spread.count == 0 ? "-" : time_text(spread.*figure);
 }
-std::string rate_text(std::optional<double> rate) { return rate ? short_number(*rate) : "-"; }
+// Three digits that count, and all that a large number has.
+std::string rate_text(std::optional<double> rate) {
+  if (!rate) return "-";
+  return *rate < 100 ? fmt::format("{:.3g}", *rate) : fmt::format("{:.0f}", *rate);
+}
 
 struct Latency {
   std::string_view title, key;
@@ -102,13 +107,16 @@ std::string level_word(const load::Level& level) {
 }
 
 std::string side_by_side(const LoadReport& report, bool colored) {
-  const bool formats = !report.cells[0].format.empty(), inputs = !report.cells[0].input.empty();
+  const bool formats = !report.cells[0].format.empty();
+  const bool inputs = std::any_of(report.cells.begin(), report.cells.end(), [&](const LoadCell& c) {
+    return c.input != report.cells[0].input;
+  });
   std::vector<Table::Column> columns;
   if (formats) columns.push_back({"kv", true});
   if (inputs) columns.push_back({"prompt", !formats});
   columns.push_back({"load", !formats && !inputs});
-  for (const char* title :
-       {"done", "failed", "req/s", "tok/s", "TTFT P50", "P95", "TPOT", "ITL P50", "P95", "E2E P95"})
+  for (const char* title : {"done", "failed", "req/s", "tok/s", "TTFT P50", "P95", "TPOT mean",
+                            "ITL P50", "P95", "E2E P95"})
     columns.push_back({title});
   if (report.slo.any()) columns.push_back({"good/s"});
   Table table(std::move(columns));
@@ -132,6 +140,15 @@ std::string side_by_side(const LoadReport& report, bool colored) {
     table.add_row(std::move(row));
   }
   return "\n" + table.render(colored);
+}
+
+// Of a search only the level that it found; the others have their line in the table.
+bool is_shown_whole(const LoadCell& cell, const LoadReport& report) {
+  if (report.cells.size() == 1 || report.searches.empty()) return true;
+  return std::any_of(report.searches.begin(), report.searches.end(), [&](const LoadSearch& search) {
+    return search.format == cell.format && search.input == cell.input &&
+           search.found.concurrency == cell.level.concurrency;
+  });
 }
 
 // What a reader of the figures has to know, said once for all levels.
@@ -307,7 +324,9 @@ std::string render_load(const LoadReport& report) {
     }
     append_wrapped(out, line, 0);
   }
-  for (const LoadCell& cell : report.cells) append_block(out, cell, report.slo, colored);
+  for (const LoadCell& cell : report.cells) {
+    if (is_shown_whole(cell, report)) append_block(out, cell, report.slo, colored);
+  }
   if (report.cells.size() > 1) out += side_by_side(report, colored);
   for (const LoadSearch& search : report.searches) {
     std::string line = search.format.empty() ? "" : search.format + ", ";
