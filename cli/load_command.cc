@@ -17,6 +17,20 @@ namespace {
 
 constexpr double kStartPatience = 600;  // seconds, for a server to load its model
 
+// A counter that Ctrl-C ends: sorting words out may take a slow server a while.
+class InterruptibleCounter final : public load::TokenCounter {
+ public:
+  explicit InterruptibleCounter(load::TokenCounter& counter) : counter_(counter) {}
+  Result<int64_t> count(const std::string& prompt) override {
+    if (InterruptScope::interrupted()) return cancelled("interrupted before anything was measured");
+    return counter_.count(prompt);
+  }
+  std::string name() const override { return counter_.name(); }
+
+ private:
+  load::TokenCounter& counter_;
+};
+
 // One server, from the first question to the last level.
 class LoadRun {
  public:
@@ -65,7 +79,8 @@ class LoadRun {
       } else {
         KVANT_ASSIGN(counter, load::server_counter(server_, model_, plan_.api, settings_.timeout));
       }
-      KVANT_ASSIGN(words_, load::PromptWords::find(*counter));
+      InterruptibleCounter interruptible(*counter);
+      KVANT_ASSIGN(words_, load::PromptWords::find(interruptible));
       server.prompt_counter = counter->name();
     }
     report_.servers.push_back(std::move(server));
@@ -134,6 +149,7 @@ class LoadRun {
     load::TextCounter counter;
     if (counts) counter = [this](const std::string& text) { return count_text(text); };
     cell.summary = load::summarize(cell.records, plan_.slo, counter);
+    for (load::RequestRecord& record : cell.records) record.text = std::string();  // was counted
     report_.cells.push_back(std::move(cell));
     return &report_.cells.back();
   }

@@ -56,7 +56,7 @@ std::string counts_text(const LoadCell& cell) {
         fmt::format(", {} + {} tokens on average", each(s.prompt_tokens), each(s.output_tokens));
   if (s.cached_tokens && *s.cached_tokens > 0 && s.prompt_tokens) {
     text += fmt::format(
-        ", {:.0f} % of the prompts from the server's cache",
+        ", {:.3g} % of the prompts' tokens from the server's cache",
         100 * static_cast<double>(*s.cached_tokens) / static_cast<double>(*s.prompt_tokens));
   }
   return text;
@@ -76,8 +76,8 @@ std::string failures_text(const LevelSummary& s) {
 
 void append_block(std::string& out, const LoadCell& cell, const load::Slo& slo, bool colored) {
   const LevelSummary& s = cell.summary;
-  out += "\n" + paint(cell_name(cell), Color::kBold, colored) + ": ";
-  append_wrapped(out, counts_text(cell), 2);
+  out += "\n" + paint(cell_name(cell), Color::kBold, colored) + "\n";
+  append_wrapped(out, counts_text(cell), 0);
   if (s.succeeded > 0) {
     Table table({{"", true}, {"mean"}, {"P50"}, {"P95"}, {"P99"}});
     for (const Latency& latency : kLatencies) {
