@@ -278,6 +278,11 @@ TEST(Load, CaseH1_OneSentenceForEveryBadWord) {
   }
 }
 
+TEST(Load, TheHelpInTheDocsIsTheProgramsOwn) {
+  const std::string page = slurp(KVANT_TEST_DATA "/../../docs/load.md");
+  EXPECT_THAT(page, HasSubstr(run_program({"load", "--help"}).out));
+}
+
 TEST(Load, AServerThatIsntThereIsOneSentence) {
   const ProgramRun run = run_program({"load", "http://127.0.0.1:1"});
   EXPECT_EQ(run.exit_code, 1);
