@@ -278,6 +278,27 @@ TEST(Load, CaseH1_OneSentenceForEveryBadWord) {
   }
 }
 
+TEST(Load, AMatrixStartsAServerPerFormatAndLeavesNone) {
+  if (run_program({"serve", "--help"}).exit_code != 0)
+    GTEST_SKIP() << "this build has no kvant serve";
+  const ProgramRun run =
+      run_program({"load", tiny_chat_model(), "--matrix", "kv=bf16,int8", "--input-len", "16,32",
+                   "--output-len", "4", "--requests", "3", "--ignore-eos", "--json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const json report = run.json();
+  ASSERT_EQ(report["servers"].size(), 2u);
+  EXPECT_EQ(report["servers"][1]["kv"].get<std::string>(), "int8");
+  EXPECT_GT(report["servers"][1]["peak_bytes"].get<int64_t>(), 1 << 20);
+  ASSERT_EQ(report["levels"].size(), 4u);
+  for (const json& level : report["levels"]) {
+    EXPECT_EQ(level["succeeded"].get<int>(), 3) << level["failures"];
+    EXPECT_EQ(level["output_tokens"].get<int>(), 12);
+    EXPECT_EQ(level["prompts_counted_otherwise"].get<int>(), 0);
+  }
+  const std::string url = report["servers"][0]["url"];
+  EXPECT_EQ(run_program({"load", url}).exit_code, 1) << "nobody listens there any more";
+}
+
 TEST(Load, TheHelpInTheDocsIsTheProgramsOwn) {
   const std::string page = slurp(KVANT_TEST_DATA "/../../docs/load.md");
   EXPECT_THAT(page, HasSubstr(run_program({"load", "--help"}).out));

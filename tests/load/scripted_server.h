@@ -80,8 +80,15 @@ class Peer {
     close();
   }
   void close() {
+    const std::lock_guard<std::mutex> lock(mutex_);
     boost::system::error_code ignored;
     socket_.close(ignored);
+  }
+  // Ends the connection, from any thread.
+  void shut_down() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    boost::system::error_code ignored;
+    socket_.shutdown(boost::asio::socket_base::shutdown_both, ignored);
   }
   // Blocks until the client has gone.
   void wait_for_end() {
@@ -89,10 +96,10 @@ class Peer {
     while (read(request)) {
     }
   }
-  Socket& socket() { return socket_; }
 
  private:
   Socket socket_;
+  std::mutex mutex_;  // of its end: reads and writes are the script's thread's alone
   boost::beast::flat_buffer buffer_;
 };
 
@@ -115,8 +122,7 @@ class ScriptedServer {
     accepting_.join();
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      for (Peer& peer : peers_)
-        peer.socket().shutdown(boost::asio::socket_base::shutdown_both, ignored);
+      for (Peer& peer : peers_) peer.shut_down();
     }
     for (std::thread& thread : threads_) thread.join();
   }
@@ -157,8 +163,7 @@ class ScriptedServer {
       }
       more = script_(peer, request);
     }
-    boost::system::error_code ignored;
-    peer.socket().shutdown(boost::asio::socket_base::shutdown_both, ignored);
+    peer.shut_down();
   }
 
   Script script_;
