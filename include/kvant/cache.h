@@ -13,13 +13,20 @@
 // and attend(); then end_step(), or abort_step(), which leaves every sequence as it was. One step
 // at a time; calls come from one thread at a time (attend parallelizes inside). Functions that
 // return Status change nothing when they fail.
+//
+// **Prefixes** (CacheOptions::prefix_cache). Whoever knows a sequence's tokens publishes its
+// complete pages; they then outlive the sequence, as they are, and a later sequence that begins
+// with the same tokens starts from them. Pages that only the prefix index holds are free memory in
+// all but name: a step that needs room takes it from them, least recently used first.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvant/format.h"
@@ -79,6 +86,16 @@ struct CacheOptions {
   // kStaticStepTokens, are allocated at once, and no more later. 0: pages come and go as they are
   // needed.
   uint64_t preallocate_tokens = 0;
+
+  // Names what the bits of K and V depend on beside these options: the model's weights, how they
+  // are multiplied, versions of libraries (model/model_identity.h). A part of identity().
+  std::string model_identity = {};
+  // Keeps published pages for later sequences. Refused with an exact window: a page behind it would
+  // be shared sealed, where a fresh sequence reads it exact.
+  bool prefix_cache = false;
+  // The model computes a row alike whichever way it comes (--invariant). Otherwise only pages that
+  // came as one whole block of a step are shared: a prompt's own blocks would be computed so.
+  bool paths_agree = false;
 };
 
 using SequenceId = uint64_t;
@@ -98,11 +115,25 @@ struct AttentionParams {
 // Memory of the pool, in bytes.
 struct CacheUsage {
   uint64_t reserved_bytes = 0;   // taken from the system
-  uint64_t live_bytes = 0;       // slabs that a sequence holds
+  uint64_t live_bytes = 0;       // slabs that a sequence or the prefix index holds
+  uint64_t cached_bytes = 0;     // part of live: the index alone holds them, a step may take them
   uint64_t sealed_bytes = 0;     // part of live
   uint64_t exact_bytes = 0;      // part of live
   uint64_t ideal_bytes = 0;      // the same tokens, unpadded, in bf16
   uint64_t workspace_bytes = 0;  // scratch of steps, outside the pool
+  uint64_t swapped_bytes = 0;    // sequences that are swapped out to memory, outside the pool
+};
+
+// What is left to take.
+struct CacheRoom {
+  // Tokens to which one sequence can grow that has the pool for itself, by steps that don't go
+  // beyond the end of a page; nothing: as many as come.
+  std::optional<int64_t> sequence_tokens;
+  // Of pages that a step can take now, those of the prefix index among them; nothing: no limit.
+  std::optional<uint64_t> free_bytes;
+  // One page of all layers, sealed and exact: what a sequence takes at most when it grows by one
+  // page.
+  uint64_t page_bytes = 0;
 };
 
 // What truncate() and fork() answer: the cache now holds `kept` tokens; the caller feeds tokens
@@ -145,6 +176,33 @@ class KvCache {
   // shorter sequence needs makes the cut go back to 0.
   virtual Result<Rollback> truncate(SequenceId id, int64_t tokens) = 0;
 
+  // --- Prefixes. `salt` names a tenant: pages are shared among equal salts only. All refuse with
+  // unsupported unless CacheOptions::prefix_cache is set.
+  // A new sequence that begins with the longest usable run of published pages, whole ones, that
+  // `tokens` begins with; with none if there isn't any. Usable: every page that the next query sees
+  // is there, in all layers. A caller that needs the logits of the last token leaves it out.
+  struct PrefixHit {
+    SequenceId sequence = 0;
+    int64_t tokens = 0;  // that the sequence holds already
+  };
+  virtual Result<PrefixHit> create_from_prefix(std::span<const int32_t> tokens,
+                                               std::string_view salt) = 0;
+  // Publishes the sequence's complete pages, those that it hasn't yet; `tokens` are all that it
+  // holds. A page that was published before by another sequence is shared from now on, and this
+  // one's own is freed. Pages that a window has dropped can't be published any more: call it after
+  // every step.
+  virtual Status publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt) = 0;
+  // Forgets every published page.
+  virtual Status clear_prefixes() = 0;
+
+  // --- Swapping. A sequence's pages leave the pool and come back bit for bit: to memory of the
+  // process, or to a file, which goes with the sequence. While it is out only swap_in() and
+  // release_sequence() take it, and length().
+  virtual Status swap_out(SequenceId id, const std::string& file = {}) = 0;
+  // exhausted where the pages don't fit now; corrupt where the file isn't what was written. It
+  // stays swapped out then.
+  virtual Status swap_in(SequenceId id) = 0;
+
   // --- One step. Rows of all items follow one another in the order of `batch`; total = Σ
   // num_tokens. exhausted if the pages don't fit: the message says how many bytes are needed and
   // free.
@@ -168,7 +226,15 @@ class KvCache {
                       float* k, float* v) const = 0;
 
   virtual CacheUsage usage() const = 0;
-  // Checks every invariant of pool and sequences (reference counts, handles, lengths);
+  virtual CacheRoom room() const = 0;
+  // Bytes of pages that a sequence of so many tokens holds after a step, if it shares none.
+  virtual uint64_t bytes_at(int64_t tokens) const = 0;
+  // 32 hexadecimal digits over everything that the bits of a page depend on beside its tokens:
+  // model_identity, shapes, formats, scales and artifacts of all layers, sinks, rotations, RoPE,
+  // the instruction set's recipe, the layout of pages. What is written somewhere carries it, and
+  // isn't read back under another.
+  virtual const std::string& identity() const = 0;
+  // Checks every invariant of pool, sequences and prefix index (reference counts, handles, lengths);
   // internal_error with the first that fails. For tests and fuzzers.
   virtual Status check_invariants() const = 0;
 };

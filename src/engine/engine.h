@@ -1,10 +1,18 @@
 // Engine: many generation requests on one model and one cache, advanced one batch at a time.
 //
-// step() runs one batch: one row for every request that is decoding, and up to `chunk` prompt
-// tokens of those that aren't there yet, in order of submission. A request's tokens don't depend on
-// the batch: its rows are computed as if alone, and its random numbers are its own. The engine has
-// no thread and no clock that decides anything; a server's scheduler calls submit(), cancel() and
+// step() runs one batch: one row for every answer that is being decoded, and in what they leave of
+// `chunk` tokens the prompts of requests that aren't there yet, in order of submission. A request's
+// tokens don't depend on the batch, nor on what the prefix index held, nor on whether it had to
+// wait: its rows are computed as if alone, and its random numbers are its own. The engine has no
+// thread and no clock that decides anything; a server's scheduler calls submit(), cancel() and
 // step() from one thread.
+//
+// **Prefixes.** Where the cache keeps them (CacheOptions::prefix_cache) a request starts from the
+// longest run of its prompt's pages that is there, and publishes its own.
+// **Out of pages.** What only the prefix index holds goes first; then idle sessions and the newest
+// answers are swapped out, whole, and come back in the order of submission as soon as there is
+// room. Nothing that was accepted fails for want of memory: what could never fit is refused by
+// submit(), and an answer that fills all of the pool ends with kLength.
 //
 // A *session* keeps its sequence after a request ends. The next request of the session gives the
 // whole text again; what the cache already holds of it (the common prefix) isn't computed a second
@@ -29,8 +37,11 @@ using RequestId = uint64_t;
 using SessionId = uint64_t;  // 0: none
 
 struct EngineOptions {
-  int chunk = 512;  // prompt tokens of one step; not a multiple of 64 only with an invariant model
-  int64_t context = 0;  // tokens a sequence may hold; 0: what the model allows
+  int chunk = 512;  // tokens of one step; not a multiple of 64 only with an invariant model
+  int64_t context = 0;      // tokens a sequence may hold; 0: what the model allows
+  int64_t max_running = 0;  // answers in a batch; 0: as many as fit
+  // Where sequences are swapped out to; empty: to memory.
+  std::string swap_folder = {};
 };
 
 struct GenerationRequest {
@@ -40,6 +51,11 @@ struct GenerationRequest {
   std::vector<std::string> stop;
   bool ignore_end = false;  // goes on after an end-of-generation token
   SessionId session = 0;
+  // Answers, which share the prompt's pages. Answer i is the one that a request with the seed
+  // sampling.seed + i gets. A session takes one.
+  int num_samples = 1;
+  std::string cache_salt = {};    // a tenant: pages are shared among equal salts only
+  bool use_prefix_cache = true;  // false: neither looks pages up nor publishes them
 };
 
 enum class FinishReason : uint8_t {
@@ -50,10 +66,12 @@ enum class FinishReason : uint8_t {
 };
 std::string_view finish_reason_name(FinishReason reason);
 
-// What one step did for one request.
+// What one step did for one answer of a request. The request is done when each of its answers has
+// had an event with a reason to finish.
 struct GenerationEvent {
   RequestId request = 0;
-  std::optional<int32_t> token;  // nothing when the request failed
+  int sample = 0;
+  std::optional<int32_t> token;  // nothing when the answer failed
   std::string text;              // whole characters, nothing that may become a stop string
   FinishReason finish = FinishReason::kRunning;
   Status status;
@@ -61,10 +79,23 @@ struct GenerationEvent {
 
 struct RequestStats {
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of the prompt, found in the session's cache
-  int64_t new_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, found in the session's cache or the prefix index
+  int64_t new_tokens = 0;     // of all samples
+  int64_t preemptions = 0;    // times that one of its answers was swapped out
+  double queue_seconds = 0;   // from submit() to the step that started it
   double prefill_seconds = 0;  // of the steps until the first token
   double decode_seconds = 0;   // of the steps after it
+};
+
+// What the engine is at, and what it has done.
+struct EngineLoad {
+  int64_t running = 0;    // answers whose pages are in the cache
+  int64_t waiting = 0;    // requests that haven't started
+  int64_t preempted = 0;  // answers that are swapped out
+  // Since the engine began; of prompts, in tokens: looked up in the prefix index, and found there.
+  int64_t prefix_queries = 0;
+  int64_t prefix_hits = 0;
+  int64_t preemptions = 0;
 };
 
 class Engine {
@@ -75,12 +106,13 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Tokens a sequence may hold.
+  // Tokens a sequence may hold: what the model allows, the options, and the pool's pages.
   int64_t context() const { return context_; }
+  EngineLoad load() const;
 
   // Checks the request and queues it. invalid_argument names the field; a prompt longer than the
-  // context is refused with both numbers. A request that only fills the context later ends with
-  // kLength.
+  // context is refused with both numbers, and exhausted says so with the bytes too, where it is the
+  // pool that is too small. A request that only fills the context later ends with kLength.
   Result<RequestId> submit(GenerationRequest request);
   // Forgets a request that hasn't finished and frees its pages (a session keeps its own).
   Status cancel(RequestId id);
