@@ -19,6 +19,18 @@ class ForwardingCache : public KvCache {
   Result<Rollback> truncate(SequenceId id, int64_t tokens) override {
     return inner_.truncate(id, tokens);
   }
+  Result<PrefixHit> create_from_prefix(std::span<const int32_t> tokens,
+                                       std::string_view salt) override {
+    return inner_.create_from_prefix(tokens, salt);
+  }
+  Status publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt) override {
+    return inner_.publish(id, tokens, salt);
+  }
+  Status clear_prefixes() override { return inner_.clear_prefixes(); }
+  Status swap_out(SequenceId id, const std::string& file) override {
+    return inner_.swap_out(id, file);
+  }
+  Status swap_in(SequenceId id) override { return inner_.swap_in(id); }
   Status begin_step(std::span<const StepItem> batch) override { return inner_.begin_step(batch); }
   Status append(int layer, const float* k, const float* v, const float* k_pre_rope) override {
     return inner_.append(layer, k, v, k_pre_rope);
@@ -34,6 +46,9 @@ class ForwardingCache : public KvCache {
     return inner_.read(id, layer, first, count, as_seen_from, k, v);
   }
   CacheUsage usage() const override { return inner_.usage(); }
+  CacheRoom room() const override { return inner_.room(); }
+  uint64_t bytes_at(int64_t tokens) const override { return inner_.bytes_at(tokens); }
+  const std::string& identity() const override { return inner_.identity(); }
   Status check_invariants() const override { return inner_.check_invariants(); }
 
  protected:

@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "attention/cache_identity.h"
+
 namespace kvant {
 namespace {
 
@@ -40,6 +42,13 @@ KvCacheImpl::KvCacheImpl(CacheOptions options, ThreadPool& threads, const CacheH
       attention_(hooks.isa, threads) {}
 
 Status KvCacheImpl::bind(const CacheHooks& hooks) {
+  if (options_.prefix_cache && options_.exact_window > 0) {
+    return unsupported("a prefix cache and an exact window of " +
+                       std::to_string(options_.exact_window) +
+                       " tokens don't go together: shared pages are sealed, and a fresh sequence "
+                       "reads those of the window exact; wanted an exact window of 0, or no prefix "
+                       "cache");
+  }
   KVANT_ASSIGN(bound_, bind_layers(options_, hooks.formats, hooks.isa));
   for (const GroupLayout& layout : bound_.groups) {
     if (2 * bound_.groups.size() > Handle::kMaxClasses) {
@@ -54,6 +63,13 @@ Status KvCacheImpl::bind(const CacheHooks& hooks) {
     groups_.push_back(group);
   }
   KVANT_TRY(preallocate());
+  longest_sequence_ = longest_sequence();
+  identity_ = cache_identity(options_, hooks.isa);
+  if (options_.prefix_cache) {
+    prefixes_ = std::make_unique<PrefixIndex>(
+        pool_, groups_,
+        PrefixIndexOptions{.identity = identity_, .paths_agree = options_.paths_agree});
+  }
   table_ = std::make_unique<SequenceTable>(pool_, groups_);
   pages_ = std::make_unique<LayerPages>(options_, bound_, pool_, hooks.fill);
   writer_ = std::make_unique<PageWriter>(bound_, *pages_, threads_);
@@ -117,7 +133,7 @@ Result<Rollback> KvCacheImpl::truncate(SequenceId id, int64_t tokens) {
 
 Status KvCacheImpl::begin_step(std::span<const StepItem> batch) {
   KVANT_TRY(check_between_steps());
-  KVANT_ASSIGN(step_, Step::begin(*table_, pool_, groups_, batch));
+  KVANT_ASSIGN(step_, Step::begin(*table_, pool_, groups_, batch, prefixes_.get()));
   pages_->begin_step(*step_);
   appended_.assign(bound_.layers.size(), false);
   last_appended_ = -1;
@@ -312,12 +328,17 @@ CacheUsage KvCacheImpl::usage() const {
   CacheUsage usage;
   usage.reserved_bytes = pool_.reserved_bytes();
   usage.live_bytes = pool_.live_bytes();
+  usage.cached_bytes = pool_.cached_bytes();
   usage.sealed_bytes = pool_.live_bytes(SlabKind::kSealed);
   usage.exact_bytes = pool_.live_bytes(SlabKind::kExact);
   usage.workspace_bytes = pages_->workspace_bytes() + writer_->workspace_bytes() +
                           attention_.workspace_bytes() + records_.capacity() * sizeof(PageRecord) +
                           blocks_.capacity() * sizeof(QueryBlock);
   for (const auto& [id, sequence] : table_->sequences()) {
+    if (sequence.swapped != nullptr) {
+      usage.swapped_bytes += sequence.swapped->memory_bytes();
+      continue;
+    }
     for (const GroupLayout& group : bound_.groups) {
       const int64_t tokens = visible_tokens(group.rule, sequence.length);
       usage.ideal_bytes += static_cast<uint64_t>(tokens) * group.token_elements * sizeof(uint16_t);
@@ -331,6 +352,10 @@ Status KvCacheImpl::check_invariants() const {
   KVANT_TRY(table_->check_invariants());
   std::unordered_map<uint64_t, uint32_t> references;
   table_->count_references(references);
+  if (prefixes_ != nullptr) {
+    KVANT_TRY(prefixes_->check_invariants());
+    prefixes_->count_references(references);
+  }
   if (step_ != nullptr) step_->count_references(references);
   if (references.size() != pool_.live_slabs()) {
     return internal_error(std::to_string(pool_.live_slabs()) + " slabs are live and " +

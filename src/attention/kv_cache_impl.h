@@ -12,6 +12,7 @@
 #include "cache/sequence_table.h"
 #include "cache/slab_pool.h"
 #include "cache/step.h"
+#include "cache/swap.h"
 #include "kvant/cache.h"
 
 namespace kvant {
@@ -43,6 +44,12 @@ class KvCacheImpl final : public KvCache {
   Result<int64_t> length(SequenceId id) const override;
   Result<Fork> fork(SequenceId id, int64_t tokens) override;
   Result<Rollback> truncate(SequenceId id, int64_t tokens) override;
+  Result<PrefixHit> create_from_prefix(std::span<const int32_t> tokens,
+                                       std::string_view salt) override;
+  Status publish(SequenceId id, std::span<const int32_t> tokens, std::string_view salt) override;
+  Status clear_prefixes() override;
+  Status swap_out(SequenceId id, const std::string& file) override;
+  Status swap_in(SequenceId id) override;
   Status begin_step(std::span<const StepItem> batch) override;
   Status append(int layer, const float* k, const float* v, const float* k_pre_rope) override;
   Status attend(int layer, const float* q, const AttentionParams& params, float* out,
@@ -52,11 +59,18 @@ class KvCacheImpl final : public KvCache {
   Status read(SequenceId id, int layer, int64_t first, int64_t count, int64_t as_seen_from,
               float* k, float* v) const override;
   CacheUsage usage() const override;
+  CacheRoom room() const override;
+  uint64_t bytes_at(int64_t tokens) const override;
+  const std::string& identity() const override { return identity_; }
   Status check_invariants() const override;
 
  private:
   Status preallocate();
   Status check_layer(int layer) const;
+  Status check_prefixes() const;  // between steps, with an index
+  SwapContext swap_context();
+  bool can_grow_to(int64_t tokens) const;
+  int64_t longest_sequence() const;  // kMaxSequenceTokens: no limit
   Status check_between_steps() const;
   void list_blocks(int layer);
   PagePlace locate(SequenceId id, size_t group, int64_t page, bool sealed) const;
@@ -71,6 +85,9 @@ class KvCacheImpl final : public KvCache {
   SlabPool pool_;
   std::vector<PageGroup> groups_;
   std::unique_ptr<SequenceTable> table_;
+  std::unique_ptr<PrefixIndex> prefixes_;  // null: this cache keeps none
+  std::string identity_;
+  int64_t longest_sequence_ = 0;
   std::unique_ptr<LayerPages> pages_;
   std::unique_ptr<PageWriter> writer_;
   PagedAttention attention_;

@@ -21,6 +21,26 @@ PageCounts held_pages(const ReadRule& rule, int64_t length, int64_t end_page) {
   return counts;
 }
 
+bool seals_in_step(const ReadRule& rule, int64_t page, int64_t begin, int64_t end) {
+  if (!reads_sealed(rule, page, page_of(end)) || reads_sealed(rule, page, page_of(begin)))
+    return false;
+  const int64_t first_reader = std::max(begin, (page + 1 + rule.exact_pages) * kPageTokens);
+  return sees_page(rule, page, first_reader);
+}
+
+PageCounts pages_in_step(const ReadRule& rule, int64_t begin, int64_t end) {
+  PageCounts counts = held_pages(rule, begin);
+  const int64_t first_written = page_of(begin);
+  const int64_t first = rule.seals ? first_written - rule.exact_pages : first_written;
+  for (int64_t j = std::max<int64_t>(0, first); j < num_pages(end); ++j) {
+    if (!holds_page(rule, j, end)) continue;
+    const bool is_new = j >= first_written && !holds_page(rule, j, begin);
+    if (is_new && !reads_sealed(rule, j, page_of(end))) ++counts.exact;
+    if (seals_in_step(rule, j, begin, end)) ++counts.sealed;
+  }
+  return counts;
+}
+
 PageCounts peak_pages(const ReadRule& rule, int64_t length, int64_t step_tokens) {
   const int64_t pages = num_pages(length);
   const int64_t step_pages = num_pages(step_tokens) + 1;  // a step need not start at a page's start

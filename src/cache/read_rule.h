@@ -51,6 +51,10 @@ inline bool holds_page(const ReadRule& rule, int64_t page, int64_t length) {
 // The first page that a sequence of `length` tokens holds; num_pages(length) if none.
 int64_t first_held_page(const ReadRule& rule, int64_t length);
 
+// True if the step that appends positions [begin, end) seals `page`, whose rows it has: the rule
+// begins to ask for it there, and some query of the step or a later one sees it.
+bool seals_in_step(const ReadRule& rule, int64_t page, int64_t begin, int64_t end);
+
 // Tokens that the query after `length` tokens could see at most, itself not among them: what a
 // perfect cache holds.
 inline int64_t visible_tokens(const ReadRule& rule, int64_t length) {
@@ -64,6 +68,10 @@ struct PageCounts {
 // Pages of each state that a sequence of `length` tokens holds after a step; of those before
 // `end_page` only, where it is given.
 PageCounts held_pages(const ReadRule& rule, int64_t length, int64_t end_page = kMaxSequenceTokens);
+
+// Pages of each state that a sequence has while a step of its own runs: what it held at `begin`, and
+// what the step takes to get to `end`.
+PageCounts pages_in_step(const ReadRule& rule, int64_t begin, int64_t end);
 
 // Enough pages of each state for a sequence that grows to `length` tokens by steps of at most
 // `step_tokens`: inside a step, pages that it makes and pages that it gives up are live together.

@@ -10,6 +10,10 @@ Status no_sequence(SequenceId id) {
   return not_found("sequence " + std::to_string(id) + " doesn't exist");
 }
 
+Status is_swapped(SequenceId id) {
+  return invalid_argument("sequence " + std::to_string(id) + " is swapped out; swap it in first");
+}
+
 Status bad_cut(SequenceId id, int64_t tokens, int64_t length) {
   return invalid_argument("sequence " + std::to_string(id) + " can't be cut at " +
                           std::to_string(tokens) + " tokens; wanted 0 to its length, " +
@@ -50,6 +54,14 @@ Status SequenceTable::release(SequenceId id) {
   return Status();
 }
 
+void SequenceTable::swap_out(Sequence& sequence, std::unique_ptr<SwappedPages> pages) {
+  release_pages(sequence);
+  for (GroupPages& group : sequence.groups) {
+    for (HeldPage& page : group.pages) page.sealed = page.exact = Handle();
+  }
+  sequence.swapped = std::move(pages);
+}
+
 Sequence* SequenceTable::find(SequenceId id) {
   const auto it = sequences_.find(id);
   return it == sequences_.end() ? nullptr : &it->second;
@@ -88,10 +100,12 @@ int64_t SequenceTable::largest_cut(const Sequence& sequence, int64_t tokens) con
 Result<KvCache::Fork> SequenceTable::fork(SequenceId id, int64_t tokens) {
   const Sequence* parent = find(id);
   if (parent == nullptr) return no_sequence(id);
+  if (parent->swapped != nullptr) return is_swapped(id);
   if (tokens < 0 || tokens > parent->length) return bad_cut(id, tokens, parent->length);
   const int64_t kept = largest_cut(*parent, tokens);
   Sequence child;
   child.length = kept;
+  if (parent->published.pages <= page_of(kept)) child.published = parent->published;
   child.groups.resize(groups_.size());
   for (size_t g = 0; g < groups_.size(); ++g) {
     GroupPages& to = child.groups[g];
@@ -110,6 +124,7 @@ Result<KvCache::Fork> SequenceTable::fork(SequenceId id, int64_t tokens) {
 Result<Rollback> SequenceTable::truncate(SequenceId id, int64_t tokens) {
   Sequence* sequence = find(id);
   if (sequence == nullptr) return no_sequence(id);
+  if (sequence->swapped != nullptr) return is_swapped(id);
   if (tokens < 0 || tokens > sequence->length) return bad_cut(id, tokens, sequence->length);
   const int64_t kept = largest_cut(*sequence, tokens);
   for (GroupPages& group : sequence->groups) {
@@ -122,6 +137,7 @@ Result<Rollback> SequenceTable::truncate(SequenceId id, int64_t tokens) {
     group.first_held = std::min(group.first_held, num_pages(kept));
   }
   sequence->length = kept;
+  if (sequence->published.pages > page_of(kept)) sequence->published = {};
   return Rollback{.kept = kept};
 }
 
@@ -147,7 +163,7 @@ Status SequenceTable::check_invariants() const {
       }
       for (int64_t j = 0; j < static_cast<int64_t>(group.pages.size()); ++j) {
         const HeldPage& page = group.pages[static_cast<size_t>(j)];
-        const bool held = j >= group.first_held;
+        const bool held = j >= group.first_held && sequence.swapped == nullptr;
         const bool sealed = held && reads_sealed(rule, j, page_of(sequence.length));
         if (page.sealed.is_null() == sealed || page.exact.is_null() == (held && !sealed)) {
           return internal_error(name + "page " + std::to_string(j) +

@@ -5,15 +5,19 @@
 // exact or sealed, never both, between steps. Sealed pages and complete exact pages are shared
 // between sequences by reference count; an open page is shared too until somebody writes to it
 // (Step copies it then). Growth is the business of Step; this class never looks into a slab.
+// While a sequence is swapped out its tables keep their lengths and paths, and no handle.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "cache/group_layout.h"
 #include "cache/slab_pool.h"
+#include "cache/swapped_pages.h"
 #include "kvant/cache.h"
 #include "kvant/status.h"
 
@@ -34,9 +38,18 @@ struct GroupPages {
   int64_t first_held = 0;       // entries before are null
 };
 
+// What the prefix index knows of a sequence (cache/prefix_index.h).
+struct PublishedChain {
+  int64_t pages = 0;  // published so far; 0: what follows means nothing
+  Hash128 last;       // key of the last one's node
+  Hash128 root;       // of its salt
+};
+
 struct Sequence {
   int64_t length = 0;  // tokens
   std::vector<GroupPages> groups;
+  PublishedChain published;
+  std::unique_ptr<SwappedPages> swapped;  // where its pages are while it is swapped out
 };
 
 // A layer group with its slab classes.
@@ -66,6 +79,9 @@ class SequenceTable {
   // The largest cut ≤ `tokens` from which the sequence can go on and see what a fresh one would:
   // every page that the next query sees is held in the state that the read rule asks for.
   int64_t largest_cut(const Sequence& sequence, int64_t tokens) const;
+
+  // Gives up the pages of a sequence whose bytes are elsewhere now.
+  void swap_out(Sequence& sequence, std::unique_ptr<SwappedPages> pages);
 
   // Adds 1 to references[handle.bits()] for every reference that a sequence holds.
   void count_references(std::unordered_map<uint64_t, uint32_t>& references) const;

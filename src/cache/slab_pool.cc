@@ -62,7 +62,8 @@ Status SlabPool::check_room(std::span<const size_t> counts) const {
   uint64_t needed = 0;
   for (size_t i = 0; i < counts.size(); ++i) needed += counts[i] * classes_[i].slab_bytes;
   if (options_.max_live_bytes != 0) {
-    const uint64_t free = options_.max_live_bytes - std::min(options_.max_live_bytes, live_bytes());
+    const uint64_t used = live_bytes() - cached_bytes_;
+    const uint64_t free = options_.max_live_bytes - std::min(options_.max_live_bytes, used);
     if (needed > free) {
       return exhausted("pages of " + std::to_string(needed) + " bytes are needed and " +
                        std::to_string(free) + " of " + std::to_string(options_.max_live_bytes) +
@@ -70,7 +71,7 @@ Status SlabPool::check_room(std::span<const size_t> counts) const {
     }
   }
   for (size_t i = 0; options_.fixed && i < counts.size(); ++i) {
-    const size_t free = classes_[i].backed - classes_[i].live;
+    const size_t free = classes_[i].backed - classes_[i].live + classes_[i].cached;
     if (counts[i] > free) {
       return exhausted(std::to_string(counts[i] * classes_[i].slab_bytes) + " bytes of " +
                        (classes_[i].kind == SlabKind::kExact ? "exact" : "sealed") +
@@ -79,6 +80,36 @@ Status SlabPool::check_room(std::span<const size_t> counts) const {
     }
   }
   return Status();
+}
+
+bool SlabPool::has_free(std::span<const size_t> counts) const {
+  uint64_t needed = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    needed += counts[i] * classes_[i].slab_bytes;
+    if (options_.fixed && counts[i] > classes_[i].backed - classes_[i].live) return false;
+  }
+  return options_.max_live_bytes == 0 || live_bytes() + needed <= options_.max_live_bytes;
+}
+
+bool SlabPool::can_hold(std::span<const size_t> counts) const {
+  uint64_t needed = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const std::optional<uint64_t> bytes = checked_mul(counts[i], classes_[i].slab_bytes);
+    const std::optional<uint64_t> sum = bytes ? checked_add(needed, *bytes) : std::nullopt;
+    if (!sum || (options_.fixed && counts[i] > classes_[i].backed)) return false;
+    needed = *sum;
+  }
+  return options_.max_live_bytes == 0 || needed <= options_.max_live_bytes;
+}
+
+uint64_t SlabPool::free_bytes() const {
+  if (options_.max_live_bytes != 0) {
+    const uint64_t used = live_bytes() - cached_bytes_;
+    return options_.max_live_bytes - std::min(options_.max_live_bytes, used);
+  }
+  uint64_t free = 0;
+  for (const Class& c : classes_) free += (c.backed - c.live + c.cached) * c.slab_bytes;
+  return free;
 }
 
 size_t SlabPool::slabs_of_next_chunk(const Class& c) {
@@ -190,16 +221,42 @@ Result<Handle> SlabPool::allocate(uint32_t slab_class) {
   return Handle(0, slab_class, index, slot.generation);
 }
 
+template <typename Change>
+void SlabPool::account(Handle handle, Change change) {
+  Class& c = classes_[handle.slab_class()];
+  Slot& slot = c.slots[handle.slot()];
+  const bool before = slot.indexed && slot.references == 1;
+  change(slot);
+  const bool after = slot.indexed && slot.references == 1;
+  if (after && !before) ++c.cached, cached_bytes_ += c.slab_bytes;
+  if (before && !after) --c.cached, cached_bytes_ -= c.slab_bytes;
+}
+
 void SlabPool::retain(Handle handle) {
   assert(is_live(handle));
-  ++slot_of(handle).references;
+  account(handle, [](Slot& slot) { ++slot.references; });
+}
+
+void SlabPool::retain_indexed(Handle handle) {
+  assert(is_live(handle) && !is_indexed(handle));
+  account(handle, [](Slot& slot) {
+    ++slot.references;
+    slot.indexed = true;
+  });
+}
+
+void SlabPool::release_indexed(Handle handle) {
+  assert(is_live(handle) && is_indexed(handle));
+  account(handle, [](Slot& slot) { slot.indexed = false; });
+  release(handle);
 }
 
 void SlabPool::release(Handle handle) {
   assert(is_live(handle));
+  account(handle, [](Slot& s) { --s.references; });
   Class& c = classes_[handle.slab_class()];
   Slot& slot = c.slots[handle.slot()];
-  if (--slot.references > 0) return;
+  if (slot.references > 0) return;
   slot.generation = slot.generation == Handle::kMaxGeneration ? 1 : slot.generation + 1;
   --c.live;
   --live_slabs_;
@@ -221,7 +278,7 @@ bool SlabPool::is_live(Handle handle) const {
 }
 
 Status SlabPool::check_class(const Class& c, uint64_t& reserved) const {
-  size_t backed = 0, free = 0, unbacked = 0, live = 0;
+  size_t backed = 0, free = 0, unbacked = 0, live = 0, cached = 0;
   for (size_t i = 0; i < c.chunks.size(); ++i) {
     const Chunk& chunk = c.chunks[i];
     if (chunk.base == nullptr) continue;
@@ -239,13 +296,18 @@ Status SlabPool::check_class(const Class& c, uint64_t& reserved) const {
     if (!options_.fixed && chunk.num_free == chunk.num_slabs)
       return internal_error("pool: an empty chunk is kept");
   }
-  for (const Slot& slot : c.slots) live += slot.references > 0 ? 1 : 0;
+  for (const Slot& slot : c.slots) {
+    live += slot.references > 0 ? 1 : 0;
+    cached += slot.indexed && slot.references == 1 ? 1 : 0;
+    if (slot.indexed && slot.references == 0)
+      return internal_error("pool: a free slab is indexed");
+  }
   for (uint32_t slot = c.first_unbacked; slot != kNone; slot = c.slots[slot].next) {
     if (c.slots[slot].chunk != kNone || ++unbacked > c.slots.size()) {
       return internal_error("pool: the list of unbacked slots is broken");
     }
   }
-  if (backed != c.backed || live != c.live || live + free != backed ||
+  if (backed != c.backed || live != c.live || cached != c.cached || live + free != backed ||
       backed + unbacked != c.slots.size()) {
     return internal_error("pool: slots of a class don't add up");
   }
@@ -262,13 +324,14 @@ Status SlabPool::check_class(const Class& c, uint64_t& reserved) const {
 }
 
 Status SlabPool::check_invariants() const {
-  uint64_t reserved = 0, live[2] = {0, 0};
+  uint64_t reserved = 0, cached = 0, live[2] = {0, 0};
   for (const Class& c : classes_) {
     KVANT_TRY(check_class(c, reserved));
+    cached += c.cached * c.slab_bytes;
     live[static_cast<size_t>(c.kind)] += c.live * c.slab_bytes;
   }
   if (reserved != reserved_bytes_) return internal_error("pool: reserved bytes don't add up");
-  if (live[0] != live_bytes_[0] || live[1] != live_bytes_[1])
+  if (live[0] != live_bytes_[0] || live[1] != live_bytes_[1] || cached != cached_bytes_)
     return internal_error("pool: live bytes don't add up");
   return Status();
 }

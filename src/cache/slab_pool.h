@@ -7,7 +7,9 @@
 // class holds a few megabytes. Allocation and release take constant time.
 //
 // Slabs are counted references: allocate() returns one with count 1. Not thread-safe; data() alone
-// may be called from many threads while nobody allocates or releases.
+// may be called from many threads while nobody allocates or releases. One reference of a slab may be
+// the prefix index's: where it is the only one the slab is *cached*, and as good as free to whoever
+// asks how much room there is; the index gives it up when it is needed.
 //
 // Invariants (check_invariants):
 //  1. A slot is either live (count ≥ 1, in a chunk), free (count 0, in its chunk's free list once)
@@ -16,7 +18,7 @@
 //  2. A chunk's number of free slots is the length of its free list; a chunk is in the class's list
 //  of open chunks if and
 //     only if it has a free slot; without static mode no chunk is entirely free.
-//  3. live and reserved bytes are the sums over slots and chunks.
+//  3. live, cached and reserved bytes are the sums over slots and chunks.
 #pragma once
 
 #include <cstddef>
@@ -52,14 +54,25 @@ class SlabPool {
   // Takes `count` slabs of a class from the system now.
   Status preallocate(uint32_t slab_class, size_t count);
 
-  // OK if counts[c] more slabs of every class c can be had; exhausted with the bytes needed and
-  // free otherwise. Linear in the number of classes.
+  // OK if counts[c] more slabs of every class c can be had once all cached ones are given up;
+  // exhausted with the bytes needed and free otherwise. Linear in the number of classes, like the
+  // next two.
   Status check_room(std::span<const size_t> counts) const;
+  // Whether they can be had as things are.
+  bool has_free(std::span<const size_t> counts) const;
+  // Whether an empty pool has them.
+  bool can_hold(std::span<const size_t> counts) const;
+  bool is_limited() const { return options_.max_live_bytes != 0 || options_.fixed; }
 
   Result<Handle> allocate(uint32_t slab_class);
   void retain(Handle handle);
   // Drops one reference; the slab is free when none is left.
   void release(Handle handle);
+
+  // The prefix index's reference. REQUIRES that it has none of this slab, or one.
+  void retain_indexed(Handle handle);
+  void release_indexed(Handle handle);
+  bool is_indexed(Handle handle) const { return slot_of(handle).indexed; }
 
   // True if the handle names a live slab of its own generation.
   bool is_live(Handle handle) const;
@@ -73,6 +86,9 @@ class SlabPool {
   }
   uint64_t live_bytes(SlabKind kind) const { return live_bytes_[static_cast<size_t>(kind)]; }
   size_t live_slabs() const { return live_slabs_; }
+  uint64_t cached_bytes() const { return cached_bytes_; }  // part of live
+  // That can be had, cached ones among them; meaningful where is_limited().
+  uint64_t free_bytes() const;
 
   Status check_invariants() const;
 
@@ -82,6 +98,7 @@ class SlabPool {
   struct Slot {
     std::byte* data = nullptr;
     uint32_t references = 0;
+    bool indexed = false;  // one of them is the prefix index's
     uint32_t generation = 1;
     uint32_t chunk = kNone;  // kNone: unbacked
     uint32_t next = kNone;   // of the chunk's free list, or of the class's list of unbacked slots
@@ -105,8 +122,12 @@ class SlabPool {
     uint32_t first_open = kNone;
     size_t backed = 0;  // slots in chunks
     size_t live = 0;
+    size_t cached = 0;  // of those live
   };
 
+  // Keeps account of a slot whose references or index change by `change`.
+  template <typename Change>
+  void account(Handle handle, Change change);
   const Slot& slot_of(Handle h) const { return classes_[h.slab_class()].slots[h.slot()]; }
   Slot& slot_of(Handle h) { return classes_[h.slab_class()].slots[h.slot()]; }
   static size_t slabs_of_next_chunk(const Class& c);
@@ -120,6 +141,7 @@ class SlabPool {
   std::vector<Class> classes_;
   uint64_t reserved_bytes_ = 0;
   uint64_t live_bytes_[2] = {0, 0};
+  uint64_t cached_bytes_ = 0;
   size_t live_slabs_ = 0;
 };
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <string>
 
+#include "cache/prefix_index.h"
+
 namespace kvant {
 namespace {
 
@@ -18,7 +20,7 @@ const HeldPage* held_page(const StepSequence& item, size_t group, int64_t page) 
 
 Result<std::unique_ptr<Step>> Step::begin(SequenceTable& table, SlabPool& pool,
                                           std::span<const PageGroup> groups,
-                                          std::span<const StepItem> batch) {
+                                          std::span<const StepItem> batch, PrefixIndex* index) {
   if (batch.empty()) return invalid_argument("a step needs at least one sequence");
   std::unique_ptr<Step> step(new Step(pool, groups));
   step->exact_workspace_.assign(groups.size(), 0);
@@ -27,6 +29,8 @@ Result<std::unique_ptr<Step>> Step::begin(SequenceTable& table, SlabPool& pool,
     const std::string name = "sequence " + std::to_string(item.sequence);
     Sequence* sequence = table.find(item.sequence);
     if (sequence == nullptr) return not_found(name + " doesn't exist");
+    if (sequence->swapped != nullptr)
+      return invalid_argument(name + " is swapped out; swap it in first");
     if (item.num_tokens < 1) {
       return invalid_argument(name + " appends " + std::to_string(item.num_tokens) +
                               " tokens; wanted at least 1");
@@ -50,7 +54,7 @@ Result<std::unique_ptr<Step>> Step::begin(SequenceTable& table, SlabPool& pool,
   for (StepSequence& item : step->sequences_) {
     for (size_t g = 0; g < groups.size(); ++g) step->plan_group(item, g);
   }
-  KVANT_TRY(pool.check_room(step->needed_));
+  KVANT_TRY(index != nullptr ? index->make_room(step->needed_) : pool.check_room(step->needed_));
   KVANT_TRY(step->take_slabs());
   return step;
 }
@@ -60,15 +64,6 @@ int Step::find(SequenceId id) const {
     if (sequences_[i].id == id) return static_cast<int>(i);
   }
   return -1;
-}
-
-// A page is sealed by the step in which the read rule begins to ask for it, if some query still
-// sees it.
-bool Step::seals_page(const StepSequence& item, const ReadRule& rule, int64_t page) const {
-  if (!reads_sealed(rule, page, page_of(item.end)) || reads_sealed(rule, page, page_of(item.begin)))
-    return false;
-  const int64_t first_reader = std::max(item.begin, (page + 1 + rule.exact_pages) * kPageTokens);
-  return sees_page(rule, page, first_reader);
 }
 
 void Step::plan_group(StepSequence& item, size_t g) {
@@ -96,7 +91,7 @@ void Step::plan_group(StepSequence& item, size_t g) {
       }
     }
     const bool has_rows = page.exact.exists() || page.needs_exact;
-    if (!has_rows || !seals_page(item, rule, j)) continue;
+    if (!has_rows || !seals_in_step(rule, j, item.begin, item.end)) continue;
     if (page.survives) {
       page.needs_sealed = true;
       ++needed_[group.sealed_class];

@@ -19,6 +19,8 @@
 
 namespace kvant {
 
+class PrefixIndex;
+
 // Where one state of a page is: in a slab, in a workspace page of its group, or nowhere.
 struct PagePlace {
   Handle slab;
@@ -58,10 +60,12 @@ struct StepSequence {
 
 class Step {
  public:
-  // Changes nothing on failure. `table`, `pool` and `groups` outlive the step.
+  // Changes nothing on failure. `table`, `pool` and `groups` outlive the step. `index` gives up
+  // cached pages where the step needs their room; null: there are none.
   static Result<std::unique_ptr<Step>> begin(SequenceTable& table, SlabPool& pool,
                                              std::span<const PageGroup> groups,
-                                             std::span<const StepItem> batch);
+                                             std::span<const StepItem> batch,
+                                             PrefixIndex* index = nullptr);
   // Gives back what begin() took, unless committed.
   ~Step();
   Step(const Step&) = delete;
@@ -84,7 +88,6 @@ class Step {
  private:
   Step(SlabPool& pool, std::span<const PageGroup> groups) : pool_(pool), groups_(groups) {}
   void plan_group(StepSequence& item, size_t group);
-  bool seals_page(const StepSequence& item, const ReadRule& rule, int64_t page) const;
   Status take_slabs();
   Status take_exact(StepPage& page, uint32_t slab_class);
   void commit_group(StepSequence& item, size_t group);
