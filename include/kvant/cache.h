@@ -234,8 +234,8 @@ class KvCache {
   // the instruction set's recipe, the layout of pages. What is written somewhere carries it, and
   // isn't read back under another.
   virtual const std::string& identity() const = 0;
-  // Checks every invariant of pool, sequences and prefix index (reference counts, handles, lengths);
-  // internal_error with the first that fails. For tests and fuzzers.
+  // Checks every invariant of pool, sequences and prefix index (reference counts, handles,
+  // lengths); internal_error with the first that fails. For tests and fuzzers.
   virtual Status check_invariants() const = 0;
 };
 

@@ -22,9 +22,9 @@ void add_artifacts(HashInput& input, const HeadArtifacts* artifacts) {
 }
 
 void add_layer(HashInput& input, const CacheLayer& layer) {
-  for (const int value : {layer.num_kv_heads, layer.key_dim, layer.value_dim,
-                          static_cast<int>(layer.value_source), layer.value_offset, layer.window,
-                          layer.shares}) {
+  for (const int value :
+       {layer.num_kv_heads, layer.key_dim, layer.value_dim, static_cast<int>(layer.value_source),
+        layer.value_offset, layer.window, layer.shares}) {
     add_int(input, value);
   }
   input.add(layer.formats.key).add(layer.formats.value);

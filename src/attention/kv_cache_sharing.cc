@@ -33,8 +33,7 @@ Status KvCacheImpl::publish(SequenceId id, std::span<const int32_t> tokens, std:
   Sequence* sequence = table_->find(id);
   if (sequence == nullptr) return no_sequence(id);
   if (sequence->swapped != nullptr) {
-    return invalid_argument("sequence " + std::to_string(id) +
-                            " is swapped out; swap it in first");
+    return invalid_argument("sequence " + std::to_string(id) + " is swapped out; swap it in first");
   }
   if (static_cast<int64_t>(tokens.size()) != sequence->length) {
     return invalid_argument(std::to_string(tokens.size()) + " tokens were given; sequence " +

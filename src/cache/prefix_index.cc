@@ -264,8 +264,8 @@ Status PrefixIndex::publish(Sequence& sequence, std::span<const int32_t> tokens,
   return status;
 }
 
-void PrefixIndex::for_each_published(
-    const Sequence& sequence, const std::function<void(int64_t, size_t, Handle)>& fn) const {
+void PrefixIndex::for_each_published(const Sequence& sequence,
+                                     const std::function<void(int64_t, size_t, Handle)>& fn) const {
   for (const Node* node = find_published(sequence); node != nullptr && node->page >= 0;
        node = node->parent) {
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -282,8 +282,8 @@ void PrefixIndex::give_up(Node& node, size_t group) {
 }
 
 bool PrefixIndex::in_use(const Node& node) const {
-  return std::ranges::any_of(
-      node.slabs, [this](Handle h) { return !h.is_null() && pool_.references(h) > 1; });
+  return std::ranges::any_of(node.slabs,
+                             [this](Handle h) { return !h.is_null() && pool_.references(h) > 1; });
 }
 
 bool PrefixIndex::drop_sliding(Node& node) {

@@ -47,8 +47,8 @@
 namespace kvant {
 
 struct PrefixIndexOptions {
-  std::string identity;      // of the cache
-  bool paths_agree = false;  // pages of both dense paths are the same
+  std::string identity;                                // of the cache
+  bool paths_agree = false;                            // pages of both dense paths are the same
   std::function<Hash128(const HashInput&)> hash = {};  // tests: keys that collide
 };
 
@@ -78,8 +78,7 @@ class PrefixIndex {
   size_t num_pages() const { return nodes_.size() - num_roots_; }
   void count_references(std::unordered_map<uint64_t, uint32_t>& references) const;
   // Calls fn(key, page, group, handle) for every slab, in no order.
-  void for_each_slab(
-      const std::function<void(const Hash128&, int64_t, size_t, Handle)>& fn) const;
+  void for_each_slab(const std::function<void(const Hash128&, int64_t, size_t, Handle)>& fn) const;
   Status check_invariants() const;
 
  private:

@@ -69,8 +69,8 @@ struct PageCounts {
 // `end_page` only, where it is given.
 PageCounts held_pages(const ReadRule& rule, int64_t length, int64_t end_page = kMaxSequenceTokens);
 
-// Pages of each state that a sequence has while a step of its own runs: what it held at `begin`, and
-// what the step takes to get to `end`.
+// Pages of each state that a sequence has while a step of its own runs: what it held at `begin`,
+// and what the step takes to get to `end`.
 PageCounts pages_in_step(const ReadRule& rule, int64_t begin, int64_t end);
 
 // Enough pages of each state for a sequence that grows to `length` tokens by steps of at most

@@ -299,8 +299,7 @@ Status SlabPool::check_class(const Class& c, uint64_t& reserved) const {
   for (const Slot& slot : c.slots) {
     live += slot.references > 0 ? 1 : 0;
     cached += slot.indexed && slot.references == 1 ? 1 : 0;
-    if (slot.indexed && slot.references == 0)
-      return internal_error("pool: a free slab is indexed");
+    if (slot.indexed && slot.references == 0) return internal_error("pool: a free slab is indexed");
   }
   for (uint32_t slot = c.first_unbacked; slot != kNone; slot = c.slots[slot].next) {
     if (c.slots[slot].chunk != kNone || ++unbacked > c.slots.size()) {

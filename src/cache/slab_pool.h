@@ -7,9 +7,9 @@
 // class holds a few megabytes. Allocation and release take constant time.
 //
 // Slabs are counted references: allocate() returns one with count 1. Not thread-safe; data() alone
-// may be called from many threads while nobody allocates or releases. One reference of a slab may be
-// the prefix index's: where it is the only one the slab is *cached*, and as good as free to whoever
-// asks how much room there is; the index gives it up when it is needed.
+// may be called from many threads while nobody allocates or releases. One reference of a slab may
+// be the prefix index's: where it is the only one the slab is *cached*, and as good as free to
+// whoever asks how much room there is; the index gives it up when it is needed.
 //
 // Invariants (check_invariants):
 //  1. A slot is either live (count ≥ 1, in a chunk), free (count 0, in its chunk's free list once)

@@ -1,8 +1,8 @@
 // SwappedPages: the pages of one sequence, outside the pool.
 //
 // One image holds all of them: a header with the cache's identity, the sequence's length and a
-// checksum over everything, then the slabs as they are, codes, scales and exact rows alike, group by
-// group and page by page (docs/format-spec.md). It stays in memory or is the content of a file,
+// checksum over everything, then the slabs as they are, codes, scales and exact rows alike, group
+// by group and page by page (docs/format-spec.md). It stays in memory or is the content of a file,
 // which goes with the object. It isn't compressed: docs/architecture.md says what that would give.
 #pragma once
 

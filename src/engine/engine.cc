@@ -4,15 +4,20 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
+#include <utility>
+
+#include "engine/scheduler.h"
 
 namespace kvant {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-size_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
-  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
-                             a.begin());
+int64_t most_tokens(const Model& model, const KvCache& cache, int64_t asked) {
+  int64_t most = model.info().max_positions;
+  if (asked > 0) most = std::min(asked, most);
+  return std::min(most, cache.room().sequence_tokens.value_or(most));
 }
 
 }  // namespace
@@ -22,51 +27,33 @@ std::string_view finish_reason_name(FinishReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-struct Engine::Running {
-  Running(RequestId id, GenerationRequest r, SessionId session, const Tokenizer& tokenizer)
-      : id(id),
-        request(std::move(r)),
-        session(session),
-        sampler(request.sampling),
-        decoder(tokenizer),
-        stops(request.stop),
-        tokens(request.prompt) {
-    stats.prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  }
-
-  RequestId id;
-  GenerationRequest request;
-  SessionId session;  // its own, unless the request named one
-  Sampler sampler;
-  StreamDecoder decoder;
-  StopStrings stops;
-  std::vector<int32_t> tokens;  // prompt and answer; the cache holds a prefix of them
-  bool started = false;
-  RequestStats stats;
-};
-
-struct Engine::Slice {
-  Running* running;
-  size_t first, count;  // of running->tokens
-  bool ends() const { return first + count == running->tokens.size(); }
-};
-
 Engine::Engine(Model& model, KvCache& cache, const EngineOptions& options)
-    : model_(model), cache_(cache), options_(options) {
-  const int64_t most = model.info().max_positions;
-  context_ = options.context > 0 ? std::min(options.context, most) : most;
-}
+    : model_(model),
+      cache_(cache),
+      options_(options),
+      context_(most_tokens(model, cache, options.context)),
+      scheduler_(std::make_unique<Scheduler>(cache, model.tokenizer(), options_)) {}
 
-Engine::~Engine() {
-  for (auto& [id, session] : sessions_) {
-    if (session.exists) (void)cache_.release_sequence(session.sequence);
-  }
-}
+Engine::~Engine() = default;
 
-Result<RequestId> Engine::submit(GenerationRequest request) {
+bool Engine::idle() const { return scheduler_->requests().empty(); }
+
+EngineLoad Engine::load() const { return scheduler_->load(); }
+
+Status Engine::check(const GenerationRequest& request) const {
   KVANT_TRY(validate(request.sampling));
   if (request.max_tokens < 1) {
     return invalid_argument(fmt::format("max_tokens is {}, wanted at least 1", request.max_tokens));
+  }
+  if (request.num_samples < 1 ||
+      (options_.max_running > 0 && request.num_samples > options_.max_running)) {
+    const std::string most =
+        options_.max_running > 0 ? fmt::format("1 to {}", options_.max_running) : "at least 1";
+    return invalid_argument(fmt::format("num_samples is {}, wanted {}", request.num_samples, most));
+  }
+  if (request.session != 0 && request.num_samples > 1) {
+    return invalid_argument(
+        fmt::format("num_samples is {}; a session takes one answer", request.num_samples));
   }
   if (request.prompt.empty()) return invalid_argument("the prompt has no tokens");
   for (int32_t id : request.prompt) {
@@ -75,233 +62,206 @@ Result<RequestId> Engine::submit(GenerationRequest request) {
           fmt::format("token id {} is outside the vocabulary of {}", id, model_.info().vocab_size));
     }
   }
-  if (static_cast<int64_t>(request.prompt.size()) > context_) {
-    return invalid_argument(fmt::format("the prompt has {} tokens; the context holds {}",
-                                        request.prompt.size(), context_));
-  }
   for (const std::string& stop : request.stop) {
     if (stop.empty()) return invalid_argument("a stop string is empty");
   }
-  SessionId session = request.session;
-  if (session == 0) {
-    session = open_session();
-  } else {
-    const auto it = sessions_.find(session);
-    if (it == sessions_.end()) return not_found(fmt::format("session {} doesn't exist", session));
-    if (it->second.busy)
-      return invalid_argument(fmt::format("session {} has a request that isn't finished", session));
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  if (tokens <= context_) return {};
+  const int64_t without_pool = options_.context > 0
+                                   ? std::min(options_.context, model_.info().max_positions)
+                                   : model_.info().max_positions;
+  if (tokens > without_pool) {
+    return invalid_argument(
+        fmt::format("the prompt has {} tokens; the context holds {}", tokens, context_));
   }
-  sessions_[session].busy = true;
-  const RequestId id = next_id_++;
-  requests_[id] = std::make_unique<Running>(id, std::move(request), session, model_.tokenizer());
-  return id;
+  return exhausted(fmt::format(
+      "the prompt has {} tokens, whose pages take {} bytes; the cache holds at most {} tokens of "
+      "one sequence{}",
+      tokens, cache_.bytes_at(tokens), context_,
+      cache_.options().max_bytes > 0 ? fmt::format(", in {} bytes", cache_.options().max_bytes)
+                                     : std::string()));
+}
+
+Result<RequestId> Engine::submit(GenerationRequest request) {
+  KVANT_TRY(check(request));
+  return scheduler_->add(std::move(request));
 }
 
 Status Engine::cancel(RequestId id) {
-  if (!requests_.contains(id)) return not_found(fmt::format("request {} isn't running", id));
-  finish(id);
+  const auto it = scheduler_->requests().find(id);
+  if (it == scheduler_->requests().end())
+    return not_found(fmt::format("request {} isn't running", id));
+  finished_[id] = it->second->stats;
+  scheduler_->cancel(id);
   return {};
 }
 
-SessionId Engine::open_session() {
-  const SessionId id = next_id_++;
-  sessions_[id] = {};
-  return id;
+SessionId Engine::open_session() { return scheduler_->open_session(); }
+
+Status Engine::close_session(SessionId id) { return scheduler_->close_session(id); }
+
+Status Engine::run(std::span<const Slice> slices, float* hidden) {
+  std::vector<ForwardItem> items;
+  for (const Slice& s : slices)
+    items.push_back({s.sample->sequence, std::span(s.sample->tokens).subspan(s.first, s.count)});
+  return model_.forward(cache_, items, hidden);
 }
 
-Status Engine::close_session(SessionId id) {
-  const auto it = sessions_.find(id);
-  if (it == sessions_.end()) return not_found(fmt::format("session {} doesn't exist", id));
-  if (it->second.busy)
-    return invalid_argument(fmt::format("session {} has a request that isn't finished", id));
-  Status status;
-  if (it->second.exists) status = cache_.release_sequence(it->second.sequence);
-  sessions_.erase(it);
-  return status;
-}
-
-// Makes the request's sequence, or cuts the session's back to what it shares with the prompt. The
-// prompt's last token is always computed: its logits are wanted.
-Status Engine::start(Running& r) {
-  Session& session = sessions_[r.session];
-  if (!session.exists) {
-    KVANT_ASSIGN(session.sequence, cache_.create_sequence());
-    session.exists = true;
-  }
-  const size_t shared = std::min(common_prefix(session.cached, r.tokens), r.tokens.size() - 1);
-  if (shared < session.cached.size()) {
-    KVANT_ASSIGN(const Rollback rollback,
-                 cache_.truncate(session.sequence, static_cast<int64_t>(shared)));
-    session.cached.resize(static_cast<size_t>(rollback.kept));
-  }
-  r.stats.cached_tokens = static_cast<int64_t>(session.cached.size());
-  r.started = true;
-  return {};
-}
-
-std::vector<Engine::Slice> Engine::plan_batch() {
-  std::vector<Slice> slices;
-  const auto chunk = static_cast<size_t>(options_.chunk);
-  size_t budget = chunk;
-  for (auto& [id, r] : requests_) {
-    const size_t first = sessions_[r->session].cached.size();
-    const size_t left = r->tokens.size() - first;
-    if (r->stats.new_tokens > 0) {  // decoding: one row, outside the prefill budget
-      slices.push_back({r.get(), first, left});
+// One forward pass over everything that is to do now; over less, as far as there is no room for
+// it. The slices that are done, whose hidden states are in hidden_, one behind the other.
+std::vector<Slice> Engine::run_batch(std::vector<GenerationEvent>& events) {
+  const auto hidden_size = static_cast<size_t>(model_.info().hidden_size);
+  std::vector<Slice> slices = scheduler_->plan();
+  while (!slices.empty()) {
+    size_t total = 0;
+    for (const Slice& s : slices) total += s.count;
+    hidden_.resize(total * hidden_size);
+    const Status status = run(slices, hidden_.data());
+    if (status.ok()) break;
+    if (status.code() == Code::kExhausted && scheduler_->preempt()) {
+      slices = scheduler_->plan();
       continue;
     }
-    size_t count = std::min(left, budget);
-    // A chunk that doesn't end the prompt ends on a page, so that every full block is computed as
-    // one.
-    if (count < left && chunk % kPageTokens == 0) {
-      const size_t end = (first + count) / kPageTokens * kPageTokens;
-      count = end > first ? end - first : 0;
+    if (slices.size() > 1) return run_each(slices, events);
+    const Slice smaller = Scheduler::within_page(slices.front());
+    if (status.code() != Code::kExhausted || smaller.count == slices.front().count) {
+      fail(*slices.front().sample, status, events);
+      return {};
     }
-    if (count == 0) continue;
-    slices.push_back({r.get(), first, count});
-    budget -= count;
+    slices = {smaller};
   }
   return slices;
 }
 
-Status Engine::run(std::span<const Slice> slices, float* hidden) {
-  std::vector<ForwardItem> items;
+// The batch left every sequence as it was: each request gets its own try, so that one can't take
+// the others down.
+std::vector<Slice> Engine::run_each(std::span<const Slice> slices,
+                                    std::vector<GenerationEvent>& events) {
+  const auto hidden_size = static_cast<size_t>(model_.info().hidden_size);
+  std::vector<Slice> done;
+  size_t row = 0;
   for (const Slice& s : slices) {
-    items.push_back({sessions_[s.running->session].sequence,
-                     std::span(s.running->tokens).subspan(s.first, s.count)});
+    if (Status status = run({&s, 1}, hidden_.data() + row * hidden_size); status.ok()) {
+      done.push_back(s);
+      row += s.count;
+    } else {
+      fail(*s.sample, status, events);
+    }
   }
-  KVANT_TRY(model_.forward(cache_, items, hidden));
-  for (const Slice& s : slices) {
-    std::vector<int32_t>& cached = sessions_[s.running->session].cached;
-    const auto begin = s.running->tokens.begin() + static_cast<std::ptrdiff_t>(s.first);
-    cached.insert(cached.end(), begin, begin + static_cast<std::ptrdiff_t>(s.count));
-  }
-  return {};
+  return done;
 }
 
 std::vector<GenerationEvent> Engine::step() {
   std::vector<GenerationEvent> events;
   const Clock::time_point begin = Clock::now();
-  std::vector<RequestId> ids;
-  for (const auto& [id, r] : requests_) ids.push_back(id);
-  for (RequestId id : ids) {
-    Running& r = *requests_[id];
-    if (r.started) continue;
-    if (Status status = start(r); !status.ok()) fail(r, std::move(status), events);
-  }
-  std::vector<Slice> slices = plan_batch();
-  if (slices.empty()) return events;
-
-  const auto hidden_size = static_cast<size_t>(model_.info().hidden_size);
-  size_t total = 0;
-  for (const Slice& s : slices) total += s.count;
-  hidden_.resize(total * hidden_size);
-  if (Status status = run(slices, hidden_.data()); !status.ok()) {
-    // The batch left every sequence as it was: each request gets its own try, so that one can't
-    // take the others down.
-    std::vector<Slice> done;
-    size_t row = 0;
-    for (const Slice& s : slices) {
-      Status alone = slices.size() == 1 ? status : run({&s, 1}, hidden_.data() + row * hidden_size);
-      if (alone.ok()) {
-        done.push_back(s);
-        row += s.count;
-      } else {
-        fail(*s.running, std::move(alone), events);
-      }
-    }
-    slices = std::move(done);
-  }
-  std::vector<std::pair<Running*, bool>> timed;  // and whether this step was prefill
-  for (const Slice& s : slices) timed.emplace_back(s.running, s.running->stats.new_tokens == 0);
-  const size_t failed = events.size();
-  sample_all(slices, hidden_.data(), events);
+  for (const Scheduler::Failure& f : scheduler_->admit()) fail(*f.sample, f.status, events);
+  const std::vector<Slice> slices = run_batch(events);
+  std::set<std::pair<RequestState*, bool>> timed;  // and whether this step was prefill
+  for (const Slice& s : slices) timed.emplace(&s.sample->request, !s.sample->is_decoding());
+  sample_all(slices, events);
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   for (auto [r, prefill] : timed)
     (prefill ? r->stats.prefill_seconds : r->stats.decode_seconds) += seconds;
-  for (size_t i = failed; i < events.size(); ++i) {
-    if (events[i].finish != FinishReason::kRunning) finish(events[i].request);
+  for (const GenerationEvent& event : events) {
+    if (event.finish != FinishReason::kRunning) finish(event);
   }
-  std::stable_sort(
-      events.begin(), events.end(),
-      [](const GenerationEvent& a, const GenerationEvent& b) { return a.request < b.request; });
+  std::ranges::stable_sort(events, {},
+                           [](const GenerationEvent& e) { return std::pair(e.request, e.sample); });
   return events;
 }
 
 // Logits of the last row of every request whose tokens are all in the cache, and the next token
-// from them.
-void Engine::sample_all(std::span<const Slice> slices, const float* hidden,
-                        std::vector<GenerationEvent>& events) {
+// from them: of each of its samples, where this row ends the prompt.
+void Engine::sample_all(std::span<const Slice> slices, std::vector<GenerationEvent>& events) {
   const auto hidden_size = static_cast<size_t>(model_.info().hidden_size);
   const auto vocab = static_cast<size_t>(model_.info().vocab_size);
-  std::vector<Running*> ready;
+  std::vector<Sample*> ready;
   rows_.clear();
-  size_t row = 0;
+  const float* end = hidden_.data();
   for (const Slice& s : slices) {
-    row += s.count;
+    end += s.count * hidden_size;
+    if (const Status status = scheduler_->advance(s); !status.ok()) {
+      fail(*s.sample, status, events);
+      continue;
+    }
     if (!s.ends()) continue;
-    ready.push_back(s.running);
-    rows_.insert(rows_.end(), hidden + (row - 1) * hidden_size, hidden + row * hidden_size);
+    ready.push_back(s.sample);
+    rows_.insert(rows_.end(), end - hidden_size, end);
   }
   if (ready.empty()) return;
   logits_.resize(ready.size() * vocab);
   const Status status = model_.logits(rows_.data(), static_cast<int>(ready.size()),
                                       Model::Dense::kRow, logits_.data());
   for (size_t i = 0; i < ready.size(); ++i) {
-    if (status.ok()) {
-      events.push_back(advance(*ready[i], std::span(logits_).subspan(i * vocab, vocab)));
-    } else {
-      events.push_back({ready[i]->id, {}, {}, FinishReason::kFailed, status});
+    RequestState& r = ready[i]->request;
+    if (!status.ok()) {
+      fail(*ready[i], status, events);
+      continue;
+    }
+    const std::span<const float> logits = std::span(logits_).subspan(i * vocab, vocab);
+    if (!r.is_reading()) {
+      events.push_back(next_token(*ready[i], logits));
+      continue;
+    }
+    for (const Scheduler::Failure& f : scheduler_->fork_samples(r))
+      fail(*f.sample, f.status, events);
+    for (const auto& sample : r.samples) {
+      if (sample->place == Sample::Place::kCache) events.push_back(next_token(*sample, logits));
     }
   }
 }
 
-GenerationEvent Engine::advance(Running& r, std::span<const float> logits) {
+GenerationEvent Engine::next_token(Sample& s, std::span<const float> logits) {
   GenerationEvent event;
-  event.request = r.id;
-  Result<int32_t> token = r.sampler.sample(logits, r.tokens);
+  const GenerationRequest& request = s.request.request;
+  event.request = s.request.id;
+  event.sample = s.index;
+  Result<int32_t> token = s.sampler.sample(logits, s.tokens);
   if (!token.ok()) {
     event.finish = FinishReason::kFailed;
     event.status = token.status();
     return event;
   }
   event.token = *token;
-  r.tokens.push_back(*token);
-  ++r.stats.new_tokens;
+  s.tokens.push_back(*token);
+  ++s.new_tokens;
+  ++s.request.stats.new_tokens;
   const std::span<const int32_t> ends = model_.tokenizer().end_of_generation();
   const bool end_token = std::find(ends.begin(), ends.end(), *token) != ends.end();
-  if (end_token && !r.request.ignore_end) {
+  if (end_token && !request.ignore_end) {
     event.finish = FinishReason::kStop;
   } else {
-    event.text = r.stops.push(r.decoder.push(*token));
+    event.text = s.stops.push(s.decoder.push(*token));
     // The cache holds all tokens but this one; where it is full, this one has no place to go.
-    const bool full = static_cast<int64_t>(r.tokens.size()) > context_;
-    if (r.stops.stopped()) {
+    const bool full = static_cast<int64_t>(s.tokens.size()) > context_;
+    if (s.stops.stopped()) {
       event.finish = FinishReason::kStop;
-    } else if (r.stats.new_tokens >= r.request.max_tokens || full) {
+    } else if (s.new_tokens >= request.max_tokens || full) {
       event.finish = FinishReason::kLength;
     }
   }
-  if (event.finish != FinishReason::kRunning && !r.stops.stopped()) {
-    event.text += r.stops.push(r.decoder.flush());
-    event.text += r.stops.flush();
+  if (event.finish != FinishReason::kRunning && !s.stops.stopped()) {
+    event.text += s.stops.push(s.decoder.flush());
+    event.text += s.stops.flush();
   }
   return event;
 }
 
-void Engine::fail(Running& r, Status status, std::vector<GenerationEvent>& events) {
-  events.push_back({r.id, {}, {}, FinishReason::kFailed, std::move(status)});
-  finish(r.id);
+// The end of a sample; of all of its request's, where the prompt wasn't read yet.
+void Engine::fail(Sample& s, const Status& status, std::vector<GenerationEvent>& events) {
+  const int end = s.request.is_reading() ? s.request.num_unforked : s.index + 1;
+  for (int i = s.index; i < end; ++i)
+    events.push_back({s.request.id, i, {}, {}, FinishReason::kFailed, status});
 }
 
-void Engine::finish(RequestId id) {
-  const auto it = requests_.find(id);
-  Running& r = *it->second;
-  Session& session = sessions_[r.session];
-  session.busy = false;
-  finished_[id] = r.stats;
-  if (r.request.session == 0) (void)close_session(r.session);  // its own session: nothing to keep
-  requests_.erase(it);
+void Engine::finish(const GenerationEvent& event) {
+  const auto it = scheduler_->requests().find(event.request);
+  if (it == scheduler_->requests().end()) return;
+  for (const auto& sample : it->second->samples) {
+    if (sample->index != event.sample) continue;
+    if (const auto stats = scheduler_->finish(*sample)) finished_[event.request] = *stats;
+    return;
+  }
 }
 
 std::optional<RequestStats> Engine::take_stats(RequestId id) {

@@ -23,11 +23,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/sampler.h"
-#include "engine/stop_strings.h"
 #include "kvant/cache.h"
 #include "model/model.h"
 
@@ -37,7 +37,7 @@ using RequestId = uint64_t;
 using SessionId = uint64_t;  // 0: none
 
 struct EngineOptions {
-  int chunk = 512;  // tokens of one step; not a multiple of 64 only with an invariant model
+  int chunk = 512;          // tokens of one step; not a multiple of 64 only with an invariant model
   int64_t context = 0;      // tokens a sequence may hold; 0: what the model allows
   int64_t max_running = 0;  // answers in a batch; 0: as many as fit
   // Where sequences are swapped out to; empty: to memory.
@@ -54,7 +54,7 @@ struct GenerationRequest {
   // Answers, which share the prompt's pages. Answer i is the one that a request with the seed
   // sampling.seed + i gets. A session takes one.
   int num_samples = 1;
-  std::string cache_salt = {};    // a tenant: pages are shared among equal salts only
+  std::string cache_salt = {};   // a tenant: pages are shared among equal salts only
   bool use_prefix_cache = true;  // false: neither looks pages up nor publishes them
 };
 
@@ -79,10 +79,10 @@ struct GenerationEvent {
 
 struct RequestStats {
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of the prompt, found in the session's cache or the prefix index
-  int64_t new_tokens = 0;     // of all samples
-  int64_t preemptions = 0;    // times that one of its answers was swapped out
-  double queue_seconds = 0;   // from submit() to the step that started it
+  int64_t cached_tokens = 0;   // of the prompt, found in the session's cache or the prefix index
+  int64_t new_tokens = 0;      // of all samples
+  int64_t preemptions = 0;     // times that one of its answers was swapped out
+  double queue_seconds = 0;    // from submit() to the step that started it
   double prefill_seconds = 0;  // of the steps until the first token
   double decode_seconds = 0;   // of the steps after it
 };
@@ -97,6 +97,10 @@ struct EngineLoad {
   int64_t prefix_hits = 0;
   int64_t preemptions = 0;
 };
+
+class Scheduler;
+struct Sample;
+struct Slice;
 
 class Engine {
  public:
@@ -120,7 +124,7 @@ class Engine {
   SessionId open_session();
   Status close_session(SessionId id);
 
-  bool idle() const { return requests_.empty(); }
+  bool idle() const;
   // Runs one batch and returns what happened, by request in order of submission. A request that
   // can't be computed ends with kFailed and leaves the others alone. Does nothing when idle.
   std::vector<GenerationEvent> step();
@@ -129,31 +133,20 @@ class Engine {
   std::optional<RequestStats> take_stats(RequestId id);
 
  private:
-  struct Session {
-    SequenceId sequence = 0;
-    bool exists = false;          // `sequence` is one
-    bool busy = false;            // a request uses it
-    std::vector<int32_t> cached;  // the tokens that the cache holds
-  };
-  struct Running;
-  struct Slice;  // a request's part of one batch
-
-  Status start(Running& r);
-  std::vector<Slice> plan_batch();
+  Status check(const GenerationRequest& request) const;
+  std::vector<Slice> run_batch(std::vector<GenerationEvent>& events);
+  std::vector<Slice> run_each(std::span<const Slice> slices, std::vector<GenerationEvent>& events);
   Status run(std::span<const Slice> slices, float* hidden);
-  void sample_all(std::span<const Slice> slices, const float* hidden,
-                  std::vector<GenerationEvent>& events);
-  GenerationEvent advance(Running& r, std::span<const float> logits);
-  void fail(Running& r, Status status, std::vector<GenerationEvent>& events);
-  void finish(RequestId id);
+  void sample_all(std::span<const Slice> slices, std::vector<GenerationEvent>& events);
+  GenerationEvent next_token(Sample& s, std::span<const float> logits);
+  void fail(Sample& s, const Status& status, std::vector<GenerationEvent>& events);
+  void finish(const GenerationEvent& event);
 
   Model& model_;
   KvCache& cache_;
   EngineOptions options_;
   int64_t context_;
-  uint64_t next_id_ = 1;
-  std::map<RequestId, std::unique_ptr<Running>> requests_;  // in order of submission
-  std::map<SessionId, Session> sessions_;
+  std::unique_ptr<Scheduler> scheduler_;
   std::map<RequestId, RequestStats> finished_;
   std::vector<float> hidden_, rows_, logits_;  // scratch of a step
 };

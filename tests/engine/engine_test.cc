@@ -156,9 +156,9 @@ TEST_F(EngineTest, CaseD1_APromptThatCannotFitIsRefusedWithBothNumbers) {
   EXPECT_EQ(alone(request_of(5, 1, 3)).tokens.size(), 3u) << "a small one is answered after it";
 }
 
-// A pool of 200 tokens: what needs more ends at once with the numbers, while it is read or while it
-// is answered, and neither waits nor takes another request with it.
-TEST_F(EngineTest, CaseD1_WhatThePoolCannotHoldEndsWithTheNumbers) {
+// A pool of 200 tokens: a longer prompt is refused with the numbers, before it waits for anything.
+// An answer that fills all of the pool ends there, and takes no other request with it.
+TEST_F(EngineTest, CaseD1_WhatThePoolCannotHoldIsRefusedWithTheNumbers) {
   for (const FormatPair& formats : {FormatPair{"bf16", "bf16"}, {"int8_token", "int8_token"}}) {
     open(formats);
     CacheOptions options = toy::cache_options(*model_, formats);
@@ -166,14 +166,18 @@ TEST_F(EngineTest, CaseD1_WhatThePoolCannotHoldEndsWithTheNumbers) {
     options.max_bytes = plan_cache(options, length)->total_bytes();
     open_cache(options, {.chunk = 64});
     EXPECT_EQ(alone(request_of(150, 3, 5)).tokens.size(), 5u);
-    const Finished too_long = alone(request_of(300, 3, 5));
-    EXPECT_EQ(too_long.finish, FinishReason::kFailed);
-    EXPECT_EQ(too_long.status.code(), Code::kExhausted);
-    EXPECT_NE(too_long.status.message().find(std::to_string(options.max_bytes)), std::string::npos)
-        << too_long.status.message();
+    EXPECT_GE(engine_->context(), 200);
+    const auto longest = static_cast<size_t>(engine_->context());
+    EXPECT_EQ(alone(request_of(longest, 3, 5)).tokens.size(), 1u);
+    const Status refused = engine_->submit(request_of(longest + 1, 3, 5)).status();
+    EXPECT_EQ(refused.code(), Code::kExhausted);
+    for (const uint64_t number :
+         {static_cast<uint64_t>(longest), static_cast<uint64_t>(longest) + 1, options.max_bytes})
+      EXPECT_NE(refused.message().find(std::to_string(number)), std::string::npos)
+          << refused.message();
     EXPECT_EQ(cache_->usage().live_bytes, 0u);
 
-    const int64_t both[] = {200, 64};  // as pages: room for 256 tokens and 64
+    const int64_t both[] = {200, 64};
     options.max_bytes = plan_cache(options, both)->total_bytes();
     open_cache(options, {.chunk = 64});
     const Finished alone_small = alone(request_of(5, 1, 55));
@@ -181,8 +185,8 @@ TEST_F(EngineTest, CaseD1_WhatThePoolCannotHoldEndsWithTheNumbers) {
     const RequestId small = submit(request_of(5, 1, 55));
     std::map<RequestId, Finished> done = drain();
     EXPECT_EQ(done.at(small).tokens, alone_small.tokens) << done.at(small).status.message();
-    EXPECT_EQ(done.at(grows).status.code(), Code::kExhausted);
-    EXPECT_NEAR(static_cast<double>(done.at(grows).tokens.size()), 36.5, 0.5) << "what fitted";
+    EXPECT_EQ(done.at(grows).finish, FinishReason::kLength) << done.at(grows).status.message();
+    EXPECT_EQ(static_cast<int64_t>(done.at(grows).tokens.size()), engine_->context() - 220 + 1);
     EXPECT_EQ(cache_->usage().live_bytes, 0u);
     EXPECT_EQ(alone(request_of(5, 1, 3)).tokens.size(), 3u);
   }

@@ -1,0 +1,349 @@
+#include "engine/scheduler.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "cache/read_rule.h"
+
+namespace kvant {
+namespace {
+
+using Place = Sample::Place;
+
+size_t common_prefix(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
+                             a.begin());
+}
+
+}  // namespace
+
+Scheduler::Scheduler(KvCache& cache, const Tokenizer& tokenizer, const EngineOptions& options)
+    : cache_(cache),
+      tokenizer_(tokenizer),
+      options_(options),
+      has_windows_(std::ranges::any_of(cache.options().layers,
+                                       [](const CacheLayer& l) { return l.window > 0; })) {}
+
+Scheduler::~Scheduler() {
+  for (auto& [id, r] : requests_) {
+    for (auto& sample : r->samples) leave(*sample);
+  }
+  for (auto& [id, session] : sessions_) {
+    if (session.exists) (void)cache_.release_sequence(session.sequence);
+  }
+}
+
+template <typename Visit>
+void Scheduler::for_each_sample(Visit visit) const {
+  for (const auto& [id, r] : requests_) {
+    for (const auto& sample : r->samples) visit(*sample);
+  }
+}
+
+int64_t Scheduler::count(Place place) const {
+  int64_t n = 0;
+  for_each_sample([&](const Sample& s) { n += s.place == place ? 1 : 0; });
+  return n;
+}
+
+EngineLoad Scheduler::load() const {
+  EngineLoad load = totals_;
+  load.running = count(Place::kCache);
+  load.preempted = count(Place::kSwapped);
+  for (const auto& [id, r] : requests_) load.waiting += r->is_started() ? 0 : 1;
+  return load;
+}
+
+// --- Requests and sessions
+
+Result<RequestId> Scheduler::add(GenerationRequest request) {
+  if (request.session != 0) {
+    const auto it = sessions_.find(request.session);
+    if (it == sessions_.end())
+      return not_found(fmt::format("session {} doesn't exist", request.session));
+    if (it->second.busy)
+      return invalid_argument(
+          fmt::format("session {} has a request that isn't finished", request.session));
+    it->second.busy = true;
+  }
+  const RequestId id = next_id_++;
+  requests_[id] = std::make_unique<RequestState>(id, std::move(request));
+  return id;
+}
+
+SessionId Scheduler::open_session() {
+  const SessionId id = next_id_++;
+  sessions_[id] = {};
+  return id;
+}
+
+Status Scheduler::close_session(SessionId id) {
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end()) return not_found(fmt::format("session {} doesn't exist", id));
+  if (it->second.busy)
+    return invalid_argument(fmt::format("session {} has a request that isn't finished", id));
+  Status status;
+  if (it->second.exists) status = cache_.release_sequence(it->second.sequence);
+  sessions_.erase(it);
+  return status;
+}
+
+// Whether the request looks pages up and publishes its own. A session's pages are its own: what it
+// was answered came row by row.
+bool Scheduler::shares(const RequestState& r) const {
+  return cache_.options().prefix_cache && r.request.use_prefix_cache && r.request.session == 0;
+}
+
+// --- Who is in the cache
+
+// Makes a sequence, or cuts the session's back to what it shares with the prompt. The prompt's last
+// token is always computed: its logits are wanted.
+Status Scheduler::start_in_session(Sample& sample, Session& session) {
+  if (!session.exists) {
+    KVANT_ASSIGN(sample.sequence, cache_.create_sequence());
+    return {};
+  }
+  if (session.swapped) KVANT_TRY(swap_in(session.sequence));
+  session.swapped = false;
+  const size_t shared =
+      std::min(common_prefix(session.cached, sample.tokens), sample.tokens.size() - 1);
+  if (shared < session.cached.size()) {
+    KVANT_ASSIGN(const Rollback rollback,
+                 cache_.truncate(session.sequence, static_cast<int64_t>(shared)));
+    session.cached.resize(static_cast<size_t>(rollback.kept));
+  }
+  session.exists = false;  // the sample has its sequence now
+  sample.sequence = session.sequence;
+  sample.cached = static_cast<int64_t>(session.cached.size());
+  return {};
+}
+
+Status Scheduler::start(RequestState& r) {
+  r.stats.queue_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - r.submitted).count();
+  r.num_unforked = r.request.num_samples;
+  r.samples.push_back(std::make_unique<Sample>(r, 0, tokenizer_));
+  Sample& sample = *r.samples.front();
+  if (r.request.session != 0) {
+    KVANT_TRY(start_in_session(sample, sessions_[r.request.session]));
+  } else if (shares(r)) {
+    const std::span<const int32_t> prompt(r.request.prompt);
+    KVANT_ASSIGN(const KvCache::PrefixHit hit,
+                 cache_.create_from_prefix(prompt.first(prompt.size() - 1), r.request.cache_salt));
+    sample.sequence = hit.sequence;
+    sample.cached = hit.tokens;
+    totals_.prefix_queries += r.stats.prompt_tokens;
+    totals_.prefix_hits += hit.tokens;
+  } else {
+    KVANT_ASSIGN(sample.sequence, cache_.create_sequence());
+  }
+  sample.place = Place::kCache;
+  r.stats.cached_tokens = sample.cached;
+  return {};
+}
+
+// Room for a sequence of so many tokens, and beside it a page more for everyone who is there: else
+// it would be out again after a few steps. Idle sessions make room; who is alone just begins.
+bool Scheduler::has_room(int64_t tokens) {
+  const int64_t running = count(Place::kCache);
+  while (true) {
+    const CacheRoom room = cache_.room();
+    if (running == 0 || !room.free_bytes) return true;
+    const uint64_t others = static_cast<uint64_t>(running + 1) * room.page_bytes;
+    if (*room.free_bytes >= cache_.bytes_at(tokens) + others) return true;
+    if (!swap_out_session()) return false;
+  }
+}
+
+bool Scheduler::may_start(const RequestState& r) {
+  int64_t places = r.request.num_samples;
+  for (const auto& [id, other] : requests_) {
+    if (!other->is_started()) continue;
+    places +=
+        other->is_reading() ? other->num_unforked : static_cast<int64_t>(other->samples.size());
+  }
+  if (options_.max_running > 0 && places > options_.max_running) return false;
+  return has_room(r.stats.prompt_tokens);
+}
+
+std::vector<Scheduler::Failure> Scheduler::admit() {
+  std::vector<Failure> failures;
+  bool all_back = true;
+  for_each_sample([&](Sample& s) {
+    if (s.place != Place::kSwapped || !all_back) return;
+    all_back = has_room(s.cached);
+    if (!all_back) return;
+    Status status = swap_in(s.sequence);
+    if (status.ok()) {
+      s.place = Place::kCache;
+    } else if (status.code() == Code::kExhausted && count(Place::kCache) > 0) {
+      all_back = false;
+    } else {
+      failures.push_back({&s, std::move(status)});
+    }
+  });
+  for (auto& [id, r] : requests_) {
+    if (r->is_started()) continue;
+    if (!all_back || !may_start(*r)) break;
+    if (Status status = start(*r); !status.ok())
+      failures.push_back({r->samples.front().get(), std::move(status)});
+  }
+  return failures;
+}
+
+Status Scheduler::swap_in(SequenceId sequence) {
+  Status status = cache_.swap_in(sequence);
+  while (status.code() == Code::kExhausted && swap_out_session()) status = cache_.swap_in(sequence);
+  return status;
+}
+
+Status Scheduler::swap_out(SequenceId sequence) {
+  Status status;
+  if (!options_.swap_folder.empty()) {
+    status = cache_.swap_out(
+        sequence, fmt::format("{}/kvant-swap-{}-{}", options_.swap_folder, getpid(), ++num_files_));
+    if (status.ok()) return status;
+  }
+  // Where the disk takes nothing, memory does: nobody loses an answer for that.
+  return cache_.swap_out(sequence);
+}
+
+bool Scheduler::swap_out_session() {
+  for (auto& [id, session] : sessions_) {
+    if (!session.exists || session.swapped) continue;
+    if (!swap_out(session.sequence).ok()) continue;
+    session.swapped = true;
+    return true;
+  }
+  return false;
+}
+
+bool Scheduler::preempt() {
+  if (swap_out_session()) return true;
+  Sample* newest = nullptr;
+  for_each_sample([&](Sample& s) {
+    if (s.place == Place::kCache) newest = &s;
+  });
+  if (newest == nullptr || count(Place::kCache) < 2 || !swap_out(newest->sequence).ok())
+    return false;
+  newest->place = Place::kSwapped;
+  ++newest->request.stats.preemptions;
+  ++totals_.preemptions;
+  return true;
+}
+
+// --- A step
+
+// Where a later request with this prompt could begin at most: the last token is computed anew.
+int64_t Scheduler::last_boundary(const Sample& sample) const {
+  return page_of(static_cast<int64_t>(sample.tokens.size()) - 1) * kPageTokens;
+}
+
+size_t Scheduler::prompt_tokens(const Sample& sample, size_t budget) const {
+  const auto first = static_cast<size_t>(sample.cached);
+  const size_t left = sample.tokens.size() - first;
+  size_t count = std::min(left, budget);
+  if (count < left && options_.chunk % kPageTokens == 0) {
+    const size_t end = (first + count) / kPageTokens * kPageTokens;
+    count = end > first ? end - first : 0;
+  }
+  // What a window shows at the last boundary can be published only by a step that ends there.
+  const auto boundary = static_cast<size_t>(last_boundary(sample));
+  if (has_windows_ && shares(sample.request) && first < boundary && first + count > boundary)
+    count = boundary - first;
+  return count;
+}
+
+std::vector<Slice> Scheduler::plan() const {
+  std::vector<Slice> slices;
+  for_each_sample([&](Sample& s) {
+    if (s.place != Place::kCache || !s.is_decoding()) return;
+    const auto first = static_cast<size_t>(s.cached);
+    slices.push_back({&s, first, s.tokens.size() - first});
+  });
+  // However many are decoding, prompts go on by a page.
+  const auto chunk = static_cast<size_t>(options_.chunk);
+  const size_t least = std::min<size_t>(chunk, kPageTokens);
+  size_t budget = slices.size() + least < chunk ? chunk - slices.size() : least;
+  for_each_sample([&](Sample& s) {
+    if (s.place != Place::kCache || s.is_decoding()) return;
+    const size_t count = prompt_tokens(s, budget);
+    if (count == 0) return;
+    slices.push_back({&s, static_cast<size_t>(s.cached), count});
+    budget -= count;
+  });
+  return slices;
+}
+
+Slice Scheduler::within_page(const Slice& slice) {
+  Slice out = slice;
+  out.count = std::min<size_t>(slice.count, kPageTokens - slice.first % kPageTokens);
+  return out;
+}
+
+Status Scheduler::advance(const Slice& slice) {
+  Sample& s = *slice.sample;
+  const int64_t before = page_of(s.cached);
+  s.cached += static_cast<int64_t>(slice.count);
+  if (!shares(s.request) || page_of(s.cached) == before) return {};
+  return cache_.publish(s.sequence, s.held(), s.request.request.cache_salt);
+}
+
+std::vector<Scheduler::Failure> Scheduler::fork_samples(RequestState& r) {
+  std::vector<Failure> failures;
+  const int num_samples = std::exchange(r.num_unforked, 0);
+  const Sample& first = *r.samples.front();
+  for (int i = 1; i < num_samples; ++i) {
+    r.samples.push_back(std::make_unique<Sample>(r, i, tokenizer_));
+    Sample& sample = *r.samples.back();
+    const Result<KvCache::Fork> fork = cache_.fork(first.sequence, first.cached);
+    if (!fork.ok()) {
+      failures.push_back({&sample, fork.status()});
+      continue;
+    }
+    sample.sequence = fork->sequence;
+    sample.place = Place::kCache;
+    sample.cached = fork->rollback.kept;
+  }
+  return failures;
+}
+
+// --- The end
+
+// The sample has no sequence any more.
+void Scheduler::leave(Sample& sample) {
+  if (sample.place == Place::kNowhere) return;
+  const SessionId id = sample.request.request.session;
+  if (id == 0) {
+    (void)cache_.release_sequence(sample.sequence);
+  } else {
+    Session& session = sessions_[id];
+    session.exists = true;
+    session.swapped = sample.place == Place::kSwapped;
+    session.sequence = sample.sequence;
+    session.cached.assign(sample.held().begin(), sample.held().end());
+  }
+  sample.place = Place::kNowhere;
+}
+
+std::optional<RequestStats> Scheduler::finish(Sample& sample) {
+  RequestState& r = sample.request;
+  leave(sample);
+  std::erase_if(r.samples, [&](const auto& s) { return s.get() == &sample; });
+  if (!r.samples.empty()) return std::nullopt;
+  const RequestStats stats = r.stats;
+  cancel(r.id);
+  return stats;
+}
+
+void Scheduler::cancel(RequestId id) {
+  const auto it = requests_.find(id);
+  for (auto& sample : it->second->samples) leave(*sample);
+  if (const SessionId session = it->second->request.session; session != 0)
+    sessions_[session].busy = false;
+  requests_.erase(it);
+}
+
+}  // namespace kvant
