@@ -47,7 +47,7 @@
 namespace kvant {
 
 struct PrefixIndexOptions {
-  std::string identity;                                // of the cache
+  std::string identity = {};                           // of the cache
   bool paths_agree = false;                            // pages of both dense paths are the same
   std::function<Hash128(const HashInput&)> hash = {};  // tests: keys that collide
 };
@@ -67,6 +67,8 @@ class PrefixIndex {
   // O(new pages). invalid_argument where a page is published already as other tokens or under
   // another salt; those before it are published then.
   Status publish(Sequence& sequence, std::span<const int32_t> tokens, std::string_view salt);
+  // Whether what the sequence has published is there still.
+  bool has_published(const Sequence& sequence) const { return find_published(sequence) != nullptr; }
   // Calls fn(page, group, handle) for the slabs that are left of what a sequence has published.
   void for_each_published(const Sequence& sequence,
                           const std::function<void(int64_t, size_t, Handle)>& fn) const;

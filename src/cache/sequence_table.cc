@@ -111,8 +111,11 @@ Result<KvCache::Fork> SequenceTable::fork(SequenceId id, int64_t tokens) {
     GroupPages& to = child.groups[g];
     to.pages.resize(static_cast<size_t>(num_pages(kept)));
     to.first_held = first_held_page(groups_[g].layout.rule, kept);
-    for (size_t j = static_cast<size_t>(to.first_held); j < to.pages.size(); ++j) {
-      to.pages[j] = parent->groups[g].pages[j];
+    for (size_t j = 0; j < to.pages.size(); ++j) {
+      const HeldPage& from = parent->groups[g].pages[j];
+      to.pages[j].path = from.path;
+      if (static_cast<int64_t>(j) < to.first_held) continue;
+      to.pages[j] = from;
       pool_.retain(to.pages[j].sealed.is_null() ? to.pages[j].exact : to.pages[j].sealed);
     }
   }

@@ -101,6 +101,9 @@ Status swap_in(const SwapContext& context, SequenceId id) {
     bytes = bytes.subspan(size);
     *place.entry = place.slab;
   }
+  // Where the index lost the chain the sequence has pages of its own, and publishes them anew: what
+  // others published since isn't what it holds, and its next page mustn't hang on that.
+  if (context.index != nullptr && !context.index->has_published(sequence)) sequence.published = {};
   sequence.swapped.reset();
   return Status();
 }
