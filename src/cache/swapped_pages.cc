@@ -74,8 +74,7 @@ Result<std::unique_ptr<SwappedPages>> SwappedPages::take(const Sequence& sequenc
   });
   put_checksum(out->image_.span(), hash128(out->image_.span()));
   if (!file.empty()) {
-    out->file_ = file;
-    KVANT_TRY(out->write_file());
+    KVANT_TRY(out->write_file(file));
     out->image_ = {};
   }
   return out;
@@ -85,13 +84,15 @@ SwappedPages::~SwappedPages() {
   if (!file_.empty()) std::remove(file_.c_str());
 }
 
-Status SwappedPages::write_file() const {
-  std::FILE* const file = std::fopen(file_.c_str(), "wbe");
-  if (file == nullptr) return io_error(file_ + " can't be written: " + system_error());
+// Only a file that this makes is this one's to remove: what is there already isn't touched.
+Status SwappedPages::write_file(const std::string& path) {
+  const auto failed = [&] { return io_error(path + " can't be written: " + system_error()); };
+  std::FILE* const file = std::fopen(path.c_str(), "wbxe");
+  if (file == nullptr) return failed();
+  file_ = path;
   const bool written = std::fwrite(image_.data(), 1, image_bytes_, file) == image_bytes_;
-  Status status = written ? Status() : io_error(file_ + " can't be written: " + system_error());
-  if (std::fclose(file) != 0 && status.ok())
-    status = io_error(file_ + " can't be written: " + system_error());
+  Status status = written ? Status() : failed();
+  if (std::fclose(file) != 0 && status.ok()) status = failed();
   return status;
 }
 

@@ -22,8 +22,8 @@ struct Sequence;
 
 class SwappedPages {
  public:
-  // Copies a sequence's pages; into `file` if that isn't empty. io with the file's name where it
-  // can't be written: it is gone then. REQUIRES that the sequence isn't swapped out.
+  // Copies a sequence's pages; into `file`, a new one, if that isn't empty. io with the file's name
+  // where it can't be written: it is gone then. REQUIRES that the sequence isn't swapped out.
   static Result<std::unique_ptr<SwappedPages>> take(const Sequence& sequence, const SlabPool& pool,
                                                     std::string_view identity,
                                                     const std::string& file);
@@ -44,7 +44,7 @@ class SwappedPages {
  private:
   SwappedPages() = default;
 
-  Status write_file() const;
+  Status write_file(const std::string& path);
   Status read_file();
   std::string name() const { return file_.empty() ? "a swapped sequence" : file_; }
 

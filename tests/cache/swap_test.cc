@@ -2,7 +2,10 @@
 #include "cache/swap.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -124,8 +127,8 @@ TEST_P(SwapTest, WithoutRoomItStaysOut) {
   h.check_rows(a, tokens);
 }
 
-// A file that isn't what was written is refused with its name, nothing changes, and once it is whole
-// again it serves.
+// A file that isn't what was written is refused with its name, nothing changes, and once it is
+// whole again it serves.
 TEST(Swap, CaseC14_ADamagedFileIsRefused) {
   const std::string path = testing::TempDir() + "kvant-swap-damaged-" + std::to_string(getpid());
   PageHarness h(kMixed, {});
@@ -166,14 +169,36 @@ TEST(Swap, CaseC14_ADamagedFileIsRefused) {
   h.check();
 }
 
-TEST(Swap, AFolderThatIsNotThereIsAnError) {
+// A folder that isn't there, a file that is already, a disk that takes no more: an error with the
+// name, the sequence stays where it was, and no part of a file is left.
+TEST(Swap, AFileThatCannotBeWrittenIsAnError) {
   PageHarness h({kFull}, {});
   const std::vector<int32_t> tokens = tokens_of({1}, 5);
   const SequenceId id = h.read(tokens);
-  const Status status = swap_out(h.swap_context(), id, "/nowhere/at/all");
-  EXPECT_EQ(status.code(), Code::kIo);
-  EXPECT_NE(status.message().find("/nowhere/at/all"), std::string::npos);
-  EXPECT_EQ(swap_out(h.swap_context(), id, "/dev/full").code(), Code::kIo) << "a full disk";
+  const std::string path = testing::TempDir() + "kvant-swap-full-" + std::to_string(getpid());
+  const auto refuse = [&](const std::string& file) {
+    const Status status = swap_out(h.swap_context(), id, file);
+    EXPECT_EQ(status.code(), Code::kIo);
+    EXPECT_NE(status.message().find(file), std::string::npos) << status.message();
+    h.check_rows(id, tokens);
+  };
+  refuse("/nowhere/at/all");
+  write_file(path, "mine");
+  refuse(path);
+  EXPECT_EQ(read_file(path), "mine");
+  std::filesystem::remove(path);
+
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {100, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  refuse(path);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE(swap_out(h.swap_context(), id, path).ok());
+  ASSERT_TRUE(swap_in(h.swap_context(), id).ok());
   h.check_rows(id, tokens);
 }
 
