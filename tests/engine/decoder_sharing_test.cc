@@ -1,0 +1,129 @@
+// Prefixes, samples and preemption on real decoders, whose full blocks and single rows take two
+// dense paths that differ in their last bits: what came row by row mustn't stand for a block.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/threads.h"
+#include "engine/engine.h"
+#include "engine/toy_model.h"
+#include "model/model.h"
+#include "model/model_identity.h"
+
+namespace kvant {
+namespace {
+
+class DecoderSharingTest : public testing::TestWithParam<const char*> {
+ protected:
+  void load(ModelOptions options = {}) {
+    const std::filesystem::path path =
+        std::filesystem::path(KVANT_TEST_DATA) / "models" / GetParam();
+    model_ = std::move(Model::load(path, options, threads_).value());
+    identity_ = model_identity(path, model_->info(), options).value();
+    invariant_ = options.invariant;
+  }
+  void open(const FormatPair& formats, bool prefix_cache, std::vector<int64_t> lengths = {}) {
+    engine_.reset();
+    CacheOptions options = toy::cache_options(*model_, formats);
+    for (size_t l = 0; l < options.layers.size(); ++l) {
+      if (!model_->info().layer_shapes[l].quantizable) options.layers[l].formats = {"bf16", "bf16"};
+    }
+    options.model_identity = identity_;
+    options.prefix_cache = prefix_cache;
+    options.paths_agree = invariant_;
+    if (!lengths.empty()) options.max_bytes = plan_cache(options, lengths)->total_bytes();
+    cache_ = std::move(KvCache::create(options, threads_).value());
+    engine_ = std::make_unique<Engine>(*model_, *cache_, EngineOptions{.chunk = 128});
+  }
+  GenerationRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens) const {
+    GenerationRequest r;
+    r.prompt = std::move(prompt);
+    r.sampling = {.temperature = 1, .seed = 5};
+    r.max_tokens = max_tokens;
+    r.ignore_end = true;
+    return r;
+  }
+  std::vector<int32_t> random_prompt(size_t tokens, uint64_t seed) const {
+    std::vector<int32_t> prompt = toy::random_tokens(tokens, seed);
+    for (int32_t& id : prompt) id %= model_->info().vocab_size;
+    return prompt;
+  }
+  // Tokens of each sample.
+  std::vector<std::vector<int32_t>> ask(const GenerationRequest& request) {
+    std::vector<std::vector<int32_t>> out(static_cast<size_t>(request.num_samples));
+    const RequestId id = engine_->submit(request).value();
+    while (!engine_->idle()) {
+      for (const GenerationEvent& e : engine_->step()) {
+        EXPECT_TRUE(e.status.ok()) << e.status.message();
+        if (e.token) out[static_cast<size_t>(e.sample)].push_back(*e.token);
+      }
+    }
+    cached_ = engine_->take_stats(id)->cached_tokens;
+    EXPECT_TRUE(cache_->check_invariants().ok()) << cache_->check_invariants().message();
+    return out;
+  }
+
+  ThreadPool threads_{2};
+  std::unique_ptr<Model> model_;
+  std::string identity_;
+  bool invariant_ = false;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Engine> engine_;
+  int64_t cached_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Models, DecoderSharingTest,
+                         testing::Values("llama", "gemma3", "qwen2-yarn-sliding", "deepseek_v2",
+                                         "qwen3_moe"));
+
+// A conversation: each turn's prompt has the last one's answer in it, which was computed row by row
+// and is computed as blocks now, unless the model is invariant.
+TEST_P(DecoderSharingTest, CaseC1_CaseC17_ATurnMoreGivesTheTokensOfAMiss) {
+  for (const bool invariant : {false, true}) {
+    load({.invariant = invariant});
+    for (const FormatPair& formats : {FormatPair{"bf16", "bf16"}, {"int8_token", "int4_token_z"}}) {
+      std::vector<std::vector<int32_t>> cold;
+      for (const bool shared : {false, true}) {
+        open(formats, shared);
+        std::vector<int32_t> prompt = random_prompt(90, 1);
+        int64_t came_as_blocks = 0;
+        for (size_t turn = 0; turn < 3; ++turn) {
+          const std::vector<int32_t> answer = ask(request_of(prompt, 75))[0];
+          if (shared) {
+            EXPECT_EQ(answer, cold[turn]) << formats.name() << " turn " << turn;
+            EXPECT_EQ(cached_, came_as_blocks) << formats.name() << " turn " << turn;
+          } else {
+            cold.push_back(answer);
+          }
+          const size_t known = invariant ? prompt.size() + answer.size() - 1 : prompt.size();
+          came_as_blocks = static_cast<int64_t>(known / 64 * 64);
+          prompt.insert(prompt.end(), answer.begin(), answer.end());
+          const std::vector<int32_t> more = random_prompt(20, turn + 2);
+          prompt.insert(prompt.end(), more.begin(), more.end());
+        }
+      }
+    }
+  }
+}
+
+TEST_P(DecoderSharingTest, CaseC7_SamplesAndPreemptionChangeNothing) {
+  load();
+  const FormatPair formats = {"int8_token", "int8_token"};
+  open(formats, false);
+  std::vector<std::vector<int32_t>> solo;
+  GenerationRequest request = request_of(random_prompt(150, 3), 90);
+  for (int i = 0; i < 3; ++i) {
+    solo.push_back(ask(request)[0]);
+    ++request.sampling.seed;
+  }
+  request.sampling.seed = 5;
+  request.num_samples = 3;
+  open(formats, true);
+  EXPECT_EQ(ask(request), solo);
+  EXPECT_EQ(engine_->load().preemptions, 0);
+  open(formats, true, {256, 64});
+  EXPECT_EQ(ask(request), solo);
+  EXPECT_GT(engine_->load().preemptions, 0);
+}
+
+}  // namespace
+}  // namespace kvant
