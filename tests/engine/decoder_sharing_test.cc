@@ -84,10 +84,10 @@ TEST_P(DecoderSharingTest, CaseC1_CaseC17_ATurnMoreGivesTheTokensOfAMiss) {
       std::vector<std::vector<int32_t>> cold;
       for (const bool shared : {false, true}) {
         open(formats, shared);
-        std::vector<int32_t> prompt = random_prompt(90, 1);
+        std::vector<int32_t> prompt = random_prompt(70, 1);
         int64_t came_as_blocks = 0;
         for (size_t turn = 0; turn < 3; ++turn) {
-          const std::vector<int32_t> answer = ask(request_of(prompt, 75))[0];
+          const std::vector<int32_t> answer = ask(request_of(prompt, 60))[0];
           if (shared) {
             EXPECT_EQ(answer, cold[turn]) << formats.name() << " turn " << turn;
             EXPECT_EQ(cached_, came_as_blocks) << formats.name() << " turn " << turn;
@@ -97,7 +97,7 @@ TEST_P(DecoderSharingTest, CaseC1_CaseC17_ATurnMoreGivesTheTokensOfAMiss) {
           const size_t known = invariant ? prompt.size() + answer.size() - 1 : prompt.size();
           came_as_blocks = static_cast<int64_t>(known / 64 * 64);
           prompt.insert(prompt.end(), answer.begin(), answer.end());
-          const std::vector<int32_t> more = random_prompt(20, turn + 2);
+          const std::vector<int32_t> more = random_prompt(12, turn + 2);
           prompt.insert(prompt.end(), more.begin(), more.end());
         }
       }
