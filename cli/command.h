@@ -48,6 +48,7 @@ Status run_calibrate(const Invocation& in);
 Status run_plan(const Invocation& in);
 Status run_doctor(const Invocation& in);
 Status run_bench(const Invocation& in);
+Status run_serve(const Invocation& in);
 Status run_load(const Invocation& in);
 
 }  // namespace kvant::cli

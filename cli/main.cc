@@ -164,6 +164,21 @@ std::span<const Command> all_commands() {
        {G::kChat, G::kSampling, G::kCache, G::kLayerFormats, G::kCalibration, G::kMeasure,
         G::kModel, G::kVerbose, G::kThreads},
        run_chat},
+      {"serve",
+       "Run",
+       "MODEL",
+       "an OpenAI-compatible server on the quantized cache",
+       "Serves completions and chat completions over HTTP. Requests are batched as they come, a "
+       "long prompt in chunks between the others' tokens; what prompts have in common is computed "
+       "once and kept, sealed; out of pages, the newest answers wait in memory and go on bit for "
+       "bit. docs/serving.md has the endpoints, the metrics and every error. Ctrl-C or SIGTERM "
+       "ends it when what runs is done, a second one at once.",
+       "kvant serve model.gguf --kv int8 --memory 4G --port 8000\n"
+       "curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' -d "
+       "'{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'",
+       {G::kServe, G::kCache, G::kLayerFormats, G::kCalibration, G::kMeasure, G::kModel,
+        G::kVerbose, G::kThreads},
+       run_serve},
       {"logits",
        "Run",
        "MODEL",

@@ -10,7 +10,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A room may include itself, include/kvant and the rooms before it.
 ORDER = ["base", "simd", "files", "formats", "cache", "attention", "plan", "model", "engine", "calibrate", "evaluate",
-         "load", "report"]
+         "load", "report", "server"]
 # Where conditional compilation may live: instruction sets, and the kernels compiled once per instruction set.
 CONDITIONAL_ROOMS = ("src/simd/", "src/cuda/", "src/formats/kernels/")
 CONDITIONAL_PER_1000_LINES = 4

@@ -17,7 +17,7 @@ die() { say "$*"; exit 1; }
 
 build_packages=(g++ make cmake ninja-build ccache pkg-config ca-certificates python3 python3-pip
   libdnnl-dev ocl-icd-opencl-dev nlohmann-json3-dev libsimdjson-dev libpcre2-dev libutf8proc-dev
-  libeigen3-dev libcli11-dev libfmt-dev libxxhash-dev libboost1.81-dev libgtest-dev libgmock-dev libbenchmark-dev binutils)
+  libeigen3-dev libcli11-dev libfmt-dev libxxhash-dev libboost1.81-dev prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev binutils)
 dev_packages=(clang-19 libclang-rt-19-dev clang-format g++-aarch64-linux-gnu qemu-user libsimde-dev valgrind)
 
 # ggml 0.15.3 as the source distribution of ggml-python carries it (MIT).

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "cache/read_rule.h"
 #include "engine/scheduler.h"
 
 namespace kvant {
@@ -14,10 +15,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::span<const int32_t> kNoTokens;
+
 int64_t most_tokens(const Model& model, const KvCache& cache, int64_t asked) {
   int64_t most = model.info().max_positions;
   if (asked > 0) most = std::min(asked, most);
   return std::min(most, cache.room().sequence_tokens.value_or(most));
+}
+
+Status check_logprobs(std::string_view field, const std::optional<int>& top, int vocab_size) {
+  if (!top || (*top >= 0 && *top <= vocab_size)) return {};
+  return invalid_argument(fmt::format("{} is {}, wanted 0 to {}", field, *top, vocab_size));
 }
 
 }  // namespace
@@ -42,9 +50,19 @@ EngineLoad Engine::load() const { return scheduler_->load(); }
 
 Status Engine::check(const GenerationRequest& request) const {
   KVANT_TRY(validate(request.sampling));
-  if (request.max_tokens < 1) {
-    return invalid_argument(fmt::format("max_tokens is {}, wanted at least 1", request.max_tokens));
+  const int64_t least = request.prompt_logprobs ? 0 : 1;
+  if (request.max_tokens < least) {
+    return invalid_argument(
+        fmt::format("max_tokens is {}, wanted at least {}", request.max_tokens, least));
   }
+  if (request.min_tokens < 0 || request.min_tokens > request.max_tokens) {
+    return invalid_argument(fmt::format("min_tokens is {}, wanted 0 to max_tokens, which is {}",
+                                        request.min_tokens, request.max_tokens));
+  }
+  KVANT_TRY(check_logprobs("logprobs", request.logprobs, model_.info().vocab_size));
+  KVANT_TRY(check_logprobs("prompt_logprobs", request.prompt_logprobs, model_.info().vocab_size));
+  if (request.session != 0 && request.prompt_logprobs)
+    return invalid_argument("prompt_logprobs are asked for in a session, which reads what is new");
   if (request.num_samples < 1 ||
       (options_.max_running > 0 && request.num_samples > options_.max_running)) {
     const std::string most =
@@ -179,7 +197,12 @@ void Engine::sample_all(std::span<const Slice> slices, std::vector<GenerationEve
   rows_.clear();
   const float* end = hidden_.data();
   for (const Slice& s : slices) {
+    const float* begin = end;
     end += s.count * hidden_size;
+    if (const Status status = score_prompt(s, begin); !status.ok()) {
+      fail(*s.sample, status, events);
+      continue;
+    }
     if (const Status status = scheduler_->advance(s); !status.ok()) {
       fail(*s.sample, status, events);
       continue;
@@ -216,22 +239,32 @@ GenerationEvent Engine::next_token(Sample& s, std::span<const float> logits) {
   const GenerationRequest& request = s.request.request;
   event.request = s.request.id;
   event.sample = s.index;
-  Result<int32_t> token = s.sampler.sample(logits, s.tokens);
+  if (s.index == 0) event.prompt_logprobs = std::move(s.request.prompt_logprobs);
+  if (request.max_tokens == 0) {
+    event.finish = FinishReason::kLength;
+    return event;
+  }
+  const std::span<const int32_t> ends = model_.tokenizer().end_of_generation();
+  const bool may_end = s.new_tokens + 1 >= request.min_tokens;
+  // An end token isn't part of what was written, so it takes min_tokens before it.
+  Result<int32_t> token =
+      s.sampler.sample(logits, s.tokens, s.new_tokens < request.min_tokens ? ends : kNoTokens);
   if (!token.ok()) {
     event.finish = FinishReason::kFailed;
     event.status = token.status();
     return event;
   }
   event.token = *token;
+  if (request.logprobs) event.logprobs = logprobs_of(logits, *token, *request.logprobs);
   s.tokens.push_back(*token);
   ++s.new_tokens;
   ++s.request.stats.new_tokens;
-  const std::span<const int32_t> ends = model_.tokenizer().end_of_generation();
   const bool end_token = std::find(ends.begin(), ends.end(), *token) != ends.end();
   if (end_token && !request.ignore_end) {
     event.finish = FinishReason::kStop;
   } else {
-    event.text = s.stops.push(s.decoder.push(*token));
+    event.text = s.decoder.push(*token);
+    if (may_end) event.text = s.stops.push(event.text);
     // The cache holds all tokens but this one; where it is full, this one has no place to go.
     const bool full = static_cast<int64_t>(s.tokens.size()) > context_;
     if (s.stops.stopped()) {
@@ -245,6 +278,33 @@ GenerationEvent Engine::next_token(Sample& s, std::span<const float> logits) {
     event.text += s.stops.flush();
   }
   return event;
+}
+
+// Log-probabilities of the prompt's tokens that a slice's rows foretell, where they are asked for.
+// Rows of whole blocks go the way that the model computed them, so a score doesn't depend on the
+// batch.
+Status Engine::score_prompt(const Slice& slice, const float* hidden) {
+  RequestState& r = slice.sample->request;
+  if (!r.request.prompt_logprobs || !r.is_reading()) return {};
+  const auto hidden_size = static_cast<size_t>(model_.info().hidden_size);
+  const auto vocab = static_cast<size_t>(model_.info().vocab_size);
+  const std::vector<int32_t>& prompt = r.request.prompt;
+  prompt_logits_.resize(kPageTokens * vocab);
+  for (size_t done = 0; done < slice.count;) {
+    const size_t position = slice.first + done;
+    const bool is_block = position % kPageTokens == 0 && slice.count - done >= kPageTokens;
+    const size_t rows = is_block ? kPageTokens : 1;
+    KVANT_TRY(model_.logits(hidden + done * hidden_size, static_cast<int>(rows),
+                            is_block ? Model::Dense::kBlock : Model::Dense::kRow,
+                            prompt_logits_.data()));
+    for (size_t i = 0; i < rows && position + i + 1 < prompt.size(); ++i) {
+      r.prompt_logprobs.push_back(logprobs_of(std::span(prompt_logits_).subspan(i * vocab, vocab),
+                                              prompt[position + i + 1],
+                                              *r.request.prompt_logprobs));
+    }
+    done += rows;
+  }
+  return {};
 }
 
 // The end of a sample; of all of its request's, where the prompt wasn't read yet.

@@ -27,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "kvant/cache.h"
 #include "model/model.h"
@@ -47,7 +48,11 @@ struct EngineOptions {
 struct GenerationRequest {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
+  // 0 only with prompt_logprobs: the prompt is read and nothing else.
   int64_t max_tokens = 128;
+  // Before so many tokens the answer ends neither by an end-of-generation token, which isn't
+  // sampled then, nor by a stop string that is whole before.
+  int64_t min_tokens = 0;
   std::vector<std::string> stop;
   bool ignore_end = false;  // goes on after an end-of-generation token
   SessionId session = 0;
@@ -56,6 +61,11 @@ struct GenerationRequest {
   int num_samples = 1;
   std::string cache_salt = {};   // a tenant: pages are shared among equal salts only
   bool use_prefix_cache = true;  // false: neither looks pages up nor publishes them
+  // Log-probabilities of every token of the answers, and of so many best ones beside it.
+  std::optional<int> logprobs = std::nullopt;
+  // Likewise of the prompt's tokens from the second on. All of it is computed: nothing is looked
+  // up. Not in a session.
+  std::optional<int> prompt_logprobs = std::nullopt;
 };
 
 enum class FinishReason : uint8_t {
@@ -75,6 +85,9 @@ struct GenerationEvent {
   std::string text;              // whole characters, nothing that may become a stop string
   FinishReason finish = FinishReason::kRunning;
   Status status;
+  std::optional<TokenLogprobs> logprobs = {};  // of `token`
+  // With the first event of sample 0: of the prompt's tokens from the second on.
+  std::vector<TokenLogprobs> prompt_logprobs = {};
 };
 
 struct RequestStats {
@@ -96,6 +109,10 @@ struct EngineLoad {
   int64_t prefix_queries = 0;
   int64_t prefix_hits = 0;
   int64_t preemptions = 0;
+  // Swaps that EngineOptions::swap_folder took no file for, and why the last one didn't: they went
+  // to memory.
+  int64_t refused_files = 0;
+  std::string refused_why = {};
 };
 
 class Scheduler;
@@ -138,6 +155,7 @@ class Engine {
   std::vector<Slice> run_each(std::span<const Slice> slices, std::vector<GenerationEvent>& events);
   Status run(std::span<const Slice> slices, float* hidden);
   void sample_all(std::span<const Slice> slices, std::vector<GenerationEvent>& events);
+  Status score_prompt(const Slice& slice, const float* hidden);
   GenerationEvent next_token(Sample& s, std::span<const float> logits);
   void fail(Sample& s, const Status& status, std::vector<GenerationEvent>& events);
   void finish(const GenerationEvent& event);
@@ -148,7 +166,7 @@ class Engine {
   int64_t context_;
   std::unique_ptr<Scheduler> scheduler_;
   std::map<RequestId, RequestStats> finished_;
-  std::vector<float> hidden_, rows_, logits_;  // scratch of a step
+  std::vector<float> hidden_, rows_, logits_, prompt_logits_;  // scratch of a step
 };
 
 }  // namespace kvant

@@ -51,6 +51,7 @@ struct RequestState {
   RequestStats stats;
   std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<Sample>> samples;  // that aren't finished, by index
+  std::vector<TokenLogprobs> prompt_logprobs;  // of what was read so far, where they are asked for
   int num_unforked = 0;  // samples that will be, once the prompt is read, the first among them
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace kvant {
 namespace {
@@ -40,14 +41,17 @@ Status validate(const SamplingParams& p) {
 
 Sampler::Sampler(const SamplingParams& params) : params_(params), rng_(params.seed) {}
 
-Status Sampler::load(std::span<const float> logits, std::span<const int32_t> history) {
+Status Sampler::load(std::span<const float> logits, std::span<const int32_t> history,
+                     std::span<const int32_t> banned) {
   candidates_.resize(logits.size());
   bool any_finite = false;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]))
       return internal_error(fmt::format("the logit of token {} is NaN", i));
-    any_finite |= std::isfinite(logits[i]);
-    candidates_[i] = {logits[i], static_cast<int32_t>(i)};
+    const auto id = static_cast<int32_t>(i);
+    const bool is_banned = std::find(banned.begin(), banned.end(), id) != banned.end();
+    candidates_[i] = {is_banned ? -std::numeric_limits<double>::infinity() : logits[i], id};
+    any_finite |= std::isfinite(candidates_[i].logit);
   }
   if (!any_finite) return internal_error("no logit is finite");
   if (params_.repeat_penalty == 1) return {};
@@ -104,8 +108,9 @@ size_t Sampler::keep_best(double top_logit) {
   return count;
 }
 
-Result<int32_t> Sampler::sample(std::span<const float> logits, std::span<const int32_t> history) {
-  KVANT_TRY(load(logits, history));
+Result<int32_t> Sampler::sample(std::span<const float> logits, std::span<const int32_t> history,
+                                std::span<const int32_t> banned) {
+  KVANT_TRY(load(logits, history, banned));
   if (params_.temperature == 0) return greedy();
   double top = candidates_[0].logit;
   for (const Candidate& c : candidates_) top = std::max(top, c.logit);

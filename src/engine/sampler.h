@@ -36,7 +36,9 @@ class Sampler {
 
   // `history`: the tokens seen so far, prompt and answer. internal if a logit is NaN or none is
   // finite.
-  Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> history);
+  // Ids of `banned` aren't taken.
+  Result<int32_t> sample(std::span<const float> logits, std::span<const int32_t> history,
+                         std::span<const int32_t> banned = {});
 
  private:
   struct Candidate {
@@ -44,8 +46,9 @@ class Sampler {
     int32_t id;
   };
 
-  // Logits after the penalty.
-  Status load(std::span<const float> logits, std::span<const int32_t> history);
+  // Logits after the penalty, −infinity of what is banned.
+  Status load(std::span<const float> logits, std::span<const int32_t> history,
+              std::span<const int32_t> banned);
   int32_t greedy() const;
   // Keeps the best tokens in falling order at the front of candidates_; returns how many remain.
   size_t keep_best(double top_logit);

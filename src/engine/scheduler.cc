@@ -128,7 +128,7 @@ Status Scheduler::start(RequestState& r) {
   Sample& sample = *r.samples.front();
   if (r.request.session != 0) {
     KVANT_TRY(start_in_session(sample, sessions_[r.request.session]));
-  } else if (shares(r)) {
+  } else if (shares(r) && !r.request.prompt_logprobs) {
     const std::span<const int32_t> prompt(r.request.prompt);
     KVANT_ASSIGN(const KvCache::PrefixHit hit,
                  cache_.create_from_prefix(prompt.first(prompt.size() - 1), r.request.cache_salt));
@@ -205,6 +205,8 @@ Status Scheduler::swap_out(SequenceId sequence) {
     status = cache_.swap_out(
         sequence, fmt::format("{}/kvant-swap-{}-{}", options_.swap_folder, getpid(), ++num_files_));
     if (status.ok()) return status;
+    ++totals_.refused_files;
+    totals_.refused_why = status.message();
   }
   // Where the disk takes nothing, memory does: nobody loses an answer for that.
   return cache_.swap_out(sequence);

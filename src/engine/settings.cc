@@ -157,6 +157,18 @@ const OptionSpec kSpecs[] = {
   {G::kLoadServer, "serve-options", "WORDS", "", "further options of kvant serve for --matrix, apart by blanks: \"--memory 2G --threads 2\"", &S::serve_options, 0, 0, 0, F::kFilled},
   {G::kLoadServer, "api-key-file", "FILE", "", "a file with the key that the server wants, sent as a bearer token", &S::api_key_file, 0, 0, 0, F::kFilled},
 
+  {G::kServe, "host", "ADDRESS", "127.0.0.1", "the address to listen on; 0.0.0.0 is every one of the machine", &S::host, 0, 0, 0, F::kFilled},
+  {G::kServe, "port", "N", "8000", "0: any that is free; the start-up log says which", &S::port, 0, 65535},
+  {G::kServe, "api-key-file", "FILE", "", "keys of which a request under /v1 must bear one, a line each", &S::api_key_file, 0, 0, 0, F::kFilled},
+  {G::kServe, "served-model-name", "NAME", "", "the model's name in requests (default: its file's)", &S::served_name, 0, 0, 0, F::kFilled},
+  {G::kServe, "memory", "SIZE", "", "bytes of cache pages (default: nine tenths of what is available once the model is loaded)", &S::serve_memory, 0, 0, 0, F::kSize},
+  {G::kServe, "pages", "N", "", "the same, as pages of 64 tokens, sealed and exact", &S::pages, 2, 1e12},
+  {G::kServe, "max-model-len", "N", "0", "tokens of a sequence, prompt and answer; 0: what the model allows", &S::context, 0, 1e9},
+  {G::kServe, "max-sequences", "N", "0", "answers that are computed at once; 0: as many as fit", &S::max_sequences, 0, 1e6},
+  {G::kServe, "max-queue", "N", "1024", "requests that are accepted and not ended; more are answered 429", &S::max_queue, 1, 1e9},
+  {G::kServe, "prefix-cache", "on|off", "on", "keep pages of prompts for later ones that begin alike", &S::prefix_cache, 0, 0, 0, F::kFilled},
+  {G::kServe, "cors", "ORIGIN", "", "let pages of this origin ask (* for any); by default browsers are kept out", &S::cors, 0, 0, 0, F::kFilled},
+
   {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},
   {G::kCsv, "csv", "[=FILE]", "", "print CSV in place of the text, or write it to FILE beside the text", &S::csv, 0, 0, 0, F::kOptional},
 };
@@ -167,7 +179,7 @@ constexpr std::string_view kGroupTitles[] = {
     "Prompt",      "Sampling", "Measuring", "Measuring", "Measuring", "Measuring", "Input",
     "Input",       "Input",    "Shape",     "Plan",      "Device",    "Workload",  "Output",
     "Calibration", "Cache",    "Output",    "Model",     "Requests",  "Load",      "Server",
-    "Output",      "Output"};
+    "Server",      "Output",   "Output"};
 
 // Exactly the whole text as a number, or nothing: no white space, no hexadecimal, no infinity.
 template <typename T>

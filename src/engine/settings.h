@@ -76,6 +76,9 @@ struct Settings {
   double shared_share = 0, duration = 0, timeout = 0;
   int64_t requests = 0, warmup = 0, max_concurrency = 0;
   bool ignore_eos = false, find_max = false;
+  // serving
+  std::string host, serve_memory, prefix_cache, cors, served_name;
+  int64_t port = 0, pages = 0, max_sequences = 0, max_queue = 0;
   // output
   std::string json, csv, out;
 
@@ -114,6 +117,7 @@ enum class OptionGroup : uint8_t {
   kLoadRequests,
   kLoad,
   kLoadServer,
+  kServe,
   kJson,
   kCsv,
 };

@@ -75,6 +75,35 @@ INSTANTIATE_TEST_SUITE_P(Models, DecoderSharingTest,
                          testing::Values("llama", "gemma3", "qwen2-yarn-sliding", "deepseek_v2",
                                          "qwen3_moe"));
 
+// A prompt's log-probabilities are those of the paths that its rows took, whatever the chunk.
+TEST_P(DecoderSharingTest, PromptsAreScoredByTheirOwnPaths) {
+  load();
+  open({"bf16", "bf16"}, false);
+  const std::vector<int32_t> prompt = random_prompt(200, 3);
+  const auto hidden_size = static_cast<size_t>(model_->info().hidden_size);
+  const auto vocab = static_cast<size_t>(model_->info().vocab_size);
+  std::vector<float> hidden(200 * hidden_size), logits(200 * vocab);
+  const SequenceId sequence = cache_->create_sequence().value();
+  const ForwardItem item{sequence, prompt};
+  ASSERT_TRUE(model_->forward(*cache_, {&item, 1}, hidden.data()).ok());
+  ASSERT_TRUE(model_->logits(hidden.data(), 192, Model::Dense::kBlock, logits.data()).ok());
+  ASSERT_TRUE(
+      model_->logits(&hidden[192 * hidden_size], 8, Model::Dense::kRow, &logits[192 * vocab]).ok());
+  GenerationRequest request = request_of(prompt, 0);
+  request.prompt_logprobs = 0;
+  ASSERT_TRUE(engine_->submit(request).ok());
+  std::vector<TokenLogprobs> scores;
+  while (!engine_->idle()) {
+    for (GenerationEvent& e : engine_->step()) scores = std::move(e.prompt_logprobs);
+  }
+  ASSERT_EQ(scores.size(), 199u);
+  for (size_t i = 0; i < 199; ++i) {
+    const std::span<const float> row = std::span(logits).subspan(i * vocab, vocab);
+    EXPECT_EQ(scores[i].chosen.logprob, logprobs_of(row, prompt[i + 1], 0).chosen.logprob) << i;
+  }
+  EXPECT_TRUE(cache_->release_sequence(sequence).ok());
+}
+
 // A conversation: each turn's prompt has the last one's answer in it, which was computed row by row
 // and is computed as blocks now, unless the model is invariant.
 TEST_P(DecoderSharingTest, CaseC1_CaseC17_ATurnMoreGivesTheTokensOfAMiss) {
