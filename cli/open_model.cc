@@ -131,8 +131,9 @@ Status add_caches(std::span<const CachePlanChoice> caches, int64_t tokens, Memor
 Status accept(const Invocation& in, const RunPlan& plan, const ModelInfo& info,
               const Sidecar* calibration, std::vector<CachePlanChoice>& caches) {
   const Settings& s = in.settings;
-  if (s.is_given("context") && s.context > info.max_positions) {
-    return invalid_argument(fmt::format("--context {}: {} takes at most {}", s.context, in.model,
+  for (const char* flag : {"context", "max-model-len"}) {
+    if (!s.is_given(flag) || s.context <= info.max_positions) continue;
+    return invalid_argument(fmt::format("--{} {}: {} takes at most {}", flag, s.context, in.model,
                                         counted(info.max_positions, "token")));
   }
   if (s.strict && !info.notes.empty()) {
