@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "shapes.h"
+#include "slow_build.h"
 
 namespace kvant {
 namespace {
@@ -169,7 +170,9 @@ void expect_sentences(const json& config, const json::json_pointer& object, Fiel
 
 TEST(AllConfigs, NonsenseInAnyFieldIsOneSentence) {
   Fields seen;
+  size_t count = 0;
   for (const fs::path& file : config_files()) {
+    if (kSlowBuild && count++ % 3 != 0) continue;
     SCOPED_TRACE(file);
     std::ifstream in(file);
     json config = json::parse(in, nullptr, /*allow_exceptions=*/false);
