@@ -46,6 +46,10 @@ FloatPage float_page(const SideFormat& side, const PageRead& page, int dim, int 
           .next = page.next.data()};
 }
 
+bool has_codes(const LayerFormat& layer) {
+  return !layer.key.codecs.empty() || !layer.value.codecs.empty();
+}
+
 // Rows from the first on that see the page; later rows of a block see less of the past, never more.
 int rows_that_see(const PassQueries& q, int64_t page) {
   if (q.window == 0) return q.num_rows;
@@ -137,10 +141,12 @@ void pass_over_pages(const PassQueries& q, int64_t first_page, int64_t end_page,
     const PageView page = view_page(q, number);
     const PageBytes following =
         number + 1 < end_page ? page_bytes(q.layer, q.block, q.kv_head, number + 1) : then;
-    compute_scores(q, page, num_queries, q.layer.value_from_key ? following.key : page.bytes.value,
-                   scores);
+    // K asks for V and V for the next K; codes, which are over too soon for that, each for the next
+    // page's part of their own side.
+    const bool skip = q.layer.value_from_key || (page.sealed && has_codes(q.layer));
+    compute_scores(q, page, num_queries, skip ? following.key : page.bytes.value, scores);
     finish_scores(q, page, num_queries, scores, state, observer);
-    add_values(q, page, num_queries, following.key, scores, state);
+    add_values(q, page, num_queries, skip ? following.value : following.key, scores, state);
   }
 }
 
