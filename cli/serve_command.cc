@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/memory.h"
@@ -65,6 +66,11 @@ void announce_room(const KvCache& cache, const Engine& engine, int64_t chunk) {
              engine.context(), of_one == 0 ? 0 : cache.options().max_bytes / of_one);
 }
 
+std::string formats_of(const CacheOptions& options, int layer) {
+  const CacheLayer& own = options.layers[static_cast<size_t>(layer)];
+  return (own.shares < 0 ? own : options.layers[static_cast<size_t>(own.shares)]).formats.name();
+}
+
 }  // namespace
 
 Status run_serve(const Invocation& in) {
@@ -99,7 +105,12 @@ Status run_serve(const Invocation& in) {
              shares ? "kept, sealed, until their pages are needed" : "off");
 
   server::Metrics metrics(name);
-  server::Service service(*open.model, *cache, metrics, service_options);
+  SealingProbe probe(*cache, std::max<int64_t>(settings.error_pages, 1),
+                     [&](const SealingError& error) {
+                       metrics.sealing_error(formats_of(cache->options(), error.layer), error);
+                     });
+  KvCache& served = settings.error_pages > 0 ? static_cast<KvCache&>(probe) : *cache;
+  server::Service service(*open.model, served, metrics, service_options);
   const server::ApiModel model = {
       .name = name, .tokenizer = open.model->tokenizer(), .context = service.context()};
   server::HttpServer http(model, service, metrics,

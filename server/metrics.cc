@@ -19,6 +19,8 @@ const Buckets kFirstToken = {0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20
 const Buckets kBetweenTokens = {0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075,
                                 0.1,   0.2,   0.3,  0.5,  1,    2.5};
 const Buckets kEndToEnd = {0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300};
+const Buckets kRelativeErrors = {1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01,
+                                 0.02, 0.05, 0.1,  0.2,  0.5,  1};
 
 }  // namespace
 
@@ -65,6 +67,13 @@ struct Metrics::Series {
                                  "Between two tokens of an answer", kBetweenTokens);
   Histogram& end_to_end =
       histogram("kvant:e2e_request_latency_seconds", "From a request to its end", kEndToEnd);
+  Family<Histogram>& errors =
+      prometheus::BuildHistogram()
+          .Name("kvant:attention_error")
+          .Help("Relative error of attention on pages as they are sealed, a layer at a time")
+          .Register(registry);
+  Counter& error_seconds = counter("kvant:attention_error_seconds_total",
+                                   "Time that measuring kvant:attention_error took");
   Family<Counter>& done = prometheus::BuildCounter()
                               .Name("kvant:request_success_total")
                               .Help("Requests that ended, by reason")
@@ -92,6 +101,16 @@ void Metrics::request_done(std::string_view reason, double seconds, const Reques
 
 void Metrics::http_response(int code) {
   series_->responses.Add({{"code", std::to_string(code)}}).Increment();
+}
+
+void Metrics::sealing_error(const std::string& format, const SealingError& error) {
+  prometheus::Labels labels = series_->labels;
+  labels["format"] = format;
+  labels["of"] = "scores";
+  series_->errors.Add(labels, kRelativeErrors).Observe(error.error.scores);
+  labels["of"] = "outputs";
+  series_->errors.Add(labels, kRelativeErrors).Observe(error.error.outputs);
+  series_->error_seconds.Increment(error.seconds);
 }
 
 void Metrics::set(const EngineLoad& load, const CacheUsage& usage, uint64_t max_bytes) {

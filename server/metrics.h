@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "evaluate/sealing_probe.h"
 #include "kvant/cache.h"
 
 namespace kvant::server {
@@ -20,6 +21,8 @@ class Metrics {
   void inter_token_latency(double seconds);
   void request_done(std::string_view reason, double seconds, const RequestStats& stats);
   void http_response(int code);
+  // Of a page that was sealed in one layer, whose formats are `format` (evaluate/sealing_probe.h).
+  void sealing_error(const std::string& format, const SealingError& error);
   // What the engine and the cache are at.
   void set(const EngineLoad& load, const CacheUsage& usage, uint64_t max_bytes);
 

@@ -167,6 +167,7 @@ const OptionSpec kSpecs[] = {
   {G::kServe, "max-sequences", "N", "0", "answers that are computed at once; 0: as many as fit", &S::max_sequences, 0, 1e6},
   {G::kServe, "max-queue", "N", "1024", "requests that are accepted and not ended; more are answered 429", &S::max_queue, 1, 1e9},
   {G::kServe, "prefix-cache", "on|off", "on", "keep pages of prompts for later ones that begin alike", &S::prefix_cache, 0, 0, 0, F::kFilled},
+  {G::kServe, "attention-error-pages", "N", "64", "of one sealed page in N, the error of attention goes to the metric kvant:attention_error; 0: of none", &S::error_pages, 0, 1e12},
   {G::kServe, "cors", "ORIGIN", "", "let pages of this origin ask (* for any); by default browsers are kept out", &S::cors, 0, 0, 0, F::kFilled},
 
   {G::kJson, "json", "[=FILE]", "", "print JSON in place of the text, or write it to FILE beside the text", &S::json, 0, 0, 0, F::kOptional},

@@ -78,7 +78,7 @@ struct Settings {
   bool ignore_eos = false, find_max = false;
   // serving
   std::string host, serve_memory, prefix_cache, cors, served_name;
-  int64_t port = 0, pages = 0, max_sequences = 0, max_queue = 0;
+  int64_t port = 0, pages = 0, max_sequences = 0, max_queue = 0, error_pages = 0;
   // output
   std::string json, csv, out;
 
