@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -34,8 +35,8 @@ GenerationRequest read_generation(Fields& fields, int64_t max_tokens, int64_t le
   fields.read("max_tokens", least_tokens, kMostTokens, out.max_tokens);
   fields.read("min_tokens", 0, kMostTokens, out.min_tokens);
   fields.read("temperature", 0.0, 100.0, out.sampling.temperature);
-  fields.read("top_p", std::numeric_limits<double>::min(), 1.0, out.sampling.top_p);
-  fields.read("min_p", 0.0, 1 - 1e-9, out.sampling.min_p);
+  fields.read("top_p", std::numeric_limits<double>::denorm_min(), 1.0, out.sampling.top_p);
+  fields.read("min_p", 0.0, std::nextafter(1.0, 0.0), out.sampling.min_p);
   fields.read("top_k", -1, std::numeric_limits<int>::max(), top_k);
   fields.read("repetition_penalty", 1e-3, 10.0, out.sampling.repeat_penalty);
   fields.read("seed", std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(),
@@ -95,9 +96,27 @@ std::optional<ApiError> check_model(Fields& fields, const ApiModel& model) {
 bool is_id_list(const Json& value) {
   return value.is_array() && !value.empty() &&
          std::all_of(value.begin(), value.end(), [](const Json& id) {
-           return id.is_number_integer() && id.get<int64_t>() >= 0 &&
-                  id.get<int64_t>() <= std::numeric_limits<int32_t>::max();
+           const std::optional<int64_t> number = integer_of(id);
+           return number && *number >= 0 && *number <= std::numeric_limits<int32_t>::max();
          });
+}
+
+// REQUIRES that it is a list of ids. Fails where the vocabulary lacks one.
+std::vector<int32_t> read_ids(Fields& fields, std::string_view name, const Json& list,
+                              const ApiModel& model) {
+  std::vector<int32_t> out;
+  const int vocab = model.tokenizer.vocab_size();
+  for (const Json& item : list) {
+    const auto id = static_cast<int32_t>(*integer_of(item));
+    if (id < vocab) {
+      out.push_back(id);
+      continue;
+    }
+    fields.fail(name,
+                fmt::format("{} has the token id {} in it, wanted 0 to {}", name, id, vocab - 1));
+    return {};
+  }
+  return out;
 }
 
 struct Prompt {
@@ -126,7 +145,7 @@ std::vector<Prompt> read_prompts(Fields& fields, const ApiModel& model) {
       one.text = item.get<std::string>();
       one.tokens = model.tokenizer.encode(one.text, SpecialTokens::kAdd);
     } else if (is_id_list(item)) {
-      one.tokens = item.get<std::vector<int32_t>>();
+      one.tokens = read_ids(fields, "prompt", item, model);
       one.text = model.tokenizer.decode(one.tokens, true);
     } else {
       fields.fail("prompt", fmt::format("prompt has {} in it, {}", shown(item), kWanted));
@@ -144,7 +163,7 @@ std::optional<std::string> content_of(const Json& content) {
   if (!content.is_array()) return std::nullopt;
   std::string out;
   for (const Json& part : content) {
-    const bool is_text = part.is_object() && part.value("type", "") == "text" &&
+    const bool is_text = part.is_object() && part.contains("type") && part["type"] == "text" &&
                          part.contains("text") && part["text"].is_string();
     if (!is_text) return std::nullopt;
     out += (out.empty() ? "" : "\n") + part["text"].get<std::string>();
@@ -192,8 +211,12 @@ std::vector<int32_t> read_messages(Fields& fields, const ApiModel& model, bool o
     }
     messages.push_back(std::move(*message));
   }
-  if (tools != nullptr && !tools->is_array())
-    fields.fail("tools", fmt::format("tools is {}, wanted a list", shown(*tools)));
+  const bool are_tools =
+      tools == nullptr || (tools->is_array() && std::ranges::all_of(*tools, [](const Json& tool) {
+                             return tool.is_object();
+                           }));
+  if (!are_tools)
+    fields.fail("tools", fmt::format("tools is {}, wanted a list of objects", shown(*tools)));
   if (variables != nullptr && !variables->is_object()) {
     fields.fail("chat_template_kwargs",
                 fmt::format("chat_template_kwargs is {}, wanted an object", shown(*variables)));
@@ -393,7 +416,7 @@ Parsed<TokenizeRequest> parse_detokenize(const Json& body, const ApiModel& model
     fields.fail("tokens", fmt::format("tokens is {}, wanted a list of token ids",
                                       tokens == nullptr ? "missing" : shown(*tokens)));
   } else {
-    out.tokens = tokens->get<std::vector<int32_t>>();
+    out.tokens = read_ids(fields, "tokens", *tokens, model);
   }
   if (auto error = fields.error()) return refused<TokenizeRequest>(std::move(*error));
   if (wrong_model) return refused<TokenizeRequest>(*wrong_model);

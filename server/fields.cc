@@ -1,6 +1,7 @@
 #include "server/fields.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
@@ -13,6 +14,16 @@ std::string shown(const Json& value) {
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > kMost) text = text.substr(0, kMost) + "...";
   return text;
+}
+
+std::optional<int64_t> integer_of(const Json& value) {
+  if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+    return std::nullopt;
+  if (value.is_number_integer()) return value.get<int64_t>();
+  if (!value.is_number_float()) return std::nullopt;
+  const double number = value.get<double>();
+  const bool fits = number >= -0x1p63 && number < 0x1p63 && number == std::trunc(number);
+  return fits ? std::optional(static_cast<int64_t>(number)) : std::nullopt;
 }
 
 const Json* Fields::member(std::string_view name) {
@@ -46,12 +57,10 @@ void Fields::read(std::string_view name, std::string& out) {
 void Fields::read(std::string_view name, int64_t low, int64_t high, int64_t& out) {
   const Json* value = member(name);
   if (value == nullptr) return;
-  const bool fits = value->is_number_unsigned()
-                        ? value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
-                        : value->is_number_integer();
-  if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high)
+  const std::optional<int64_t> number = integer_of(*value);
+  if (!number || *number < low || *number > high)
     return wrong(name, *value, fmt::format("an integer from {} to {}", low, high));
-  out = value->get<int64_t>();
+  out = *number;
 }
 
 void Fields::read(std::string_view name, double low, double high, double& out) {
@@ -64,16 +73,16 @@ void Fields::read(std::string_view name, double low, double high, double& out) {
 
 void Fields::only(std::string_view name, const Json& harmless, std::string_view reason) {
   const Json* value = member(name);
-  const bool is_harmless = value == nullptr || *value == harmless ||
-                           ((value->is_object() || value->is_array()) && value->empty());
-  if (!is_harmless) fail(name, fmt::format("{} is {}: {}", name, shown(*value), reason));
+  if (value != nullptr && *value != harmless)
+    fail(name, fmt::format("{} is {}: {}", name, shown(*value), reason));
 }
 
 std::optional<ApiError> Fields::error() {
   for (const auto& [name, value] : object_.items()) {
     if (!known_.contains(name)) {
       const Json text = name;
-      fail(name, fmt::format("unknown field {}", shown(text)));
+      fail(name,
+           fmt::format("unknown field {}, wanted one of {}", shown(text), fmt::join(known_, ", ")));
     }
   }
   return error_;

@@ -29,7 +29,7 @@ class Fields {
 
   void fail(std::string_view name, std::string message);
   bool failed() const { return error_.has_value(); }
-  // What was wrong; a member that nobody asked for is, too.
+  // What was wrong; a member that nobody asked for is, too, and the sentence says what there is.
   std::optional<ApiError> error();
 
  private:
@@ -39,6 +39,9 @@ class Fields {
   std::set<std::string, std::less<>> known_;
   std::optional<ApiError> error_;
 };
+
+// JSON's integers: 1.0 is one, too.
+std::optional<int64_t> integer_of(const Json& value);
 
 // A value for a message: at most a few dozen bytes of it.
 std::string shown(const Json& value);

@@ -112,6 +112,7 @@ awaitable<bool> HttpServer::Impl::send(beast::tcp_stream& stream, const Request&
   Response response(static_cast<http::status>(plain.code), request.version());
   add_headers(response);
   response.set(http::field::content_type, plain.type);
+  if (plain.code == 405) response.set(http::field::allow, allowed_method(path_of(request)));
   if (plain.code == 429 || plain.code == 503) response.set(http::field::retry_after, "1");
   response.keep_alive(request.keep_alive() && plain.code != 413 && !is_stopping);
   response.body() = plain.body;

@@ -5,18 +5,18 @@
 #include <algorithm>
 #include <chrono>
 
+#include "server/openapi.h"
 #include "server/responses.h"
 
 namespace kvant::server {
 namespace {
 
-struct Path {
-  std::string_view path, method;
-};
 constexpr Path kPaths[] = {
-    {"/health", "GET"},    {"/ready", "GET"},       {"/version", "GET"},
-    {"/metrics", "GET"},   {"/v1/models", "GET"},   {"/v1/completions", "POST"},
-    {"/tokenize", "POST"}, {"/detokenize", "POST"}, {"/v1/chat/completions", "POST"},
+    {"/openapi.json", "GET"},    {"/health", "GET"},
+    {"/ready", "GET"},           {"/version", "GET"},
+    {"/metrics", "GET"},         {"/v1/models", "GET"},
+    {"/v1/completions", "POST"}, {"/tokenize", "POST"},
+    {"/detokenize", "POST"},     {"/v1/chat/completions", "POST"},
 };
 
 // Takes as long whatever the two have in common.
@@ -44,7 +44,21 @@ std::optional<ApiError> check_key(std::string_view authorization,
                   .code = "invalid_api_key"};
 }
 
+// With the model's own bounds.
+std::string openapi_of(const ApiModel& model) {
+  Json document = Json::parse(openapi_text());
+  document["components"]["schemas"]["TokenId"]["maximum"] = model.tokenizer.vocab_size() - 1;
+  return document.dump();
+}
+
 }  // namespace
+
+std::span<const Path> all_paths() { return kPaths; }
+
+std::string_view allowed_method(std::string_view path) {
+  const auto found = std::ranges::find(kPaths, path, &Path::path);
+  return found == std::end(kPaths) ? std::string_view() : found->method;
+}
 
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -59,7 +73,8 @@ Routes::Routes(const ApiModel& model, const Metrics& metrics)
       metrics_(metrics),
       started_(std::chrono::duration_cast<std::chrono::seconds>(
                    std::chrono::system_clock::now().time_since_epoch())
-                   .count()) {}
+                   .count()),
+      openapi_(openapi_of(model)) {}
 
 std::optional<ApiError> Routes::check(std::string_view method, std::string_view path,
                                       std::string_view authorization,
@@ -67,15 +82,14 @@ std::optional<ApiError> Routes::check(std::string_view method, std::string_view 
   if (!keys.empty() && path.starts_with("/v1")) {
     if (auto error = check_key(authorization, keys)) return error;
   }
-  const auto* found = std::find_if(std::begin(kPaths), std::end(kPaths),
-                                   [path](const Path& p) { return p.path == path; });
-  if (found == std::end(kPaths)) {
+  const std::string_view allowed = allowed_method(path);
+  if (allowed.empty()) {
     return ApiError{
         .http = 404, .message = fmt::format("there is no {} here", path), .code = "not_found"};
   }
-  if (found->method == method) return std::nullopt;
+  if (allowed == method) return std::nullopt;
   return ApiError{.http = 405,
-                  .message = fmt::format("{} takes {}, not {}", path, found->method, method),
+                  .message = fmt::format("{} takes {}, not {}", path, allowed, method),
                   .code = "method_not_allowed"};
 }
 
@@ -85,6 +99,7 @@ Plain Routes::get(std::string_view path, bool is_stopping) const {
     return {.code = 503, .body = text_of({{"status", "stopping"}})};
   if (path == "/ready") return {.body = text_of({{"status", "ready"}})};
   if (path == "/version") return {.body = text_of({{"version", KVANT_VERSION}})};
+  if (path == "/openapi.json") return {.body = openapi_};
   if (path == "/v1/models") return {.body = text_of(models_json(model_, started_))};
   return {.body = metrics_.text(), .type = "text/plain; version=0.0.4"};
 }

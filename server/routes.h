@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,13 @@ struct Plain {
 // JSON as the API sends it: what isn't UTF-8 becomes U+FFFD.
 std::string text_of(const Json& json);
 Plain plain_error(const ApiError& error);
+
+// All that there are, with the one method that each takes.
+struct Path {
+  std::string_view path, method;
+};
+std::span<const Path> all_paths();
+std::string_view allowed_method(std::string_view path);  // empty: there is no such path
 
 class Routes {
  public:
@@ -40,6 +48,7 @@ class Routes {
   const ApiModel& model_;
   const Metrics& metrics_;
   int64_t started_;
+  std::string openapi_;
 };
 
 }  // namespace kvant::server
