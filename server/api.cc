@@ -124,6 +124,15 @@ struct Prompt {
   std::string text;
 };
 
+// An empty text is the beginning of a document, as OpenAI has it, also where the tokenizer adds
+// nothing.
+std::vector<int32_t> tokens_of(const std::string& text, const Tokenizer& tokenizer) {
+  std::vector<int32_t> out = tokenizer.encode(text, SpecialTokens::kAdd);
+  const std::optional<int32_t> begin = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
+  if (out.empty() && begin) out.push_back(*begin);
+  return out;
+}
+
 // A text, ids, or a list of either.
 std::vector<Prompt> read_prompts(Fields& fields, const ApiModel& model) {
   constexpr std::string_view kWanted = "wanted a text, a list of token ids, or a list of either";
@@ -143,7 +152,7 @@ std::vector<Prompt> read_prompts(Fields& fields, const ApiModel& model) {
     Prompt one;
     if (item.is_string()) {
       one.text = item.get<std::string>();
-      one.tokens = model.tokenizer.encode(one.text, SpecialTokens::kAdd);
+      one.tokens = tokens_of(one.text, model.tokenizer);
     } else if (is_id_list(item)) {
       one.tokens = read_ids(fields, "prompt", item, model);
       one.text = model.tokenizer.decode(one.tokens, true);
@@ -176,12 +185,9 @@ std::optional<ChatMessage> message_of(const Json& message) {
     return std::nullopt;
   ChatMessage out;
   out.role = message["role"].get<std::string>();
-  out.has_content = message.contains("content") && !message["content"].is_null();
-  if (out.has_content) {
-    const std::optional<std::string> content = content_of(message["content"]);
-    if (!content) return std::nullopt;
-    out.content = *content;
-  }
+  const std::optional<std::string> content = content_of(message.value("content", Json()));
+  if (!content) return std::nullopt;
+  out.content = *content;
   Json extra = message;
   extra.erase("role");
   extra.erase("content");

@@ -22,7 +22,7 @@ std::optional<int64_t> integer_of(const Json& value) {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (!value.is_number_float()) return std::nullopt;
   const double number = value.get<double>();
-  const bool fits = number >= -0x1p63 && number < 0x1p63 && number == std::trunc(number);
+  const bool fits = std::abs(number) <= 0x1p53 && number == std::trunc(number);
   return fits ? std::optional(static_cast<int64_t>(number)) : std::nullopt;
 }
 

@@ -40,7 +40,7 @@ class Fields {
   std::optional<ApiError> error_;
 };
 
-// JSON's integers: 1.0 is one, too.
+// JSON's integers: 1.0 is one, too, as far as a double holds every integer.
 std::optional<int64_t> integer_of(const Json& value);
 
 // A value for a message: at most a few dozen bytes of it.
