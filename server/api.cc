@@ -24,6 +24,33 @@ uint64_t fresh_seed() {
   return uint64_t{device()} << 32 | device();
 }
 
+// vLLM's fields: n is the width.
+void read_beams(Fields& fields, GenerationRequest& out) {
+  bool is_asked = false, streams = false;
+  GenerationRequest::Beams beams;
+  fields.read("use_beam_search", is_asked);
+  fields.read("length_penalty", -10.0, 10.0, beams.length_penalty);
+  if (!is_asked) {
+    if (fields.member("length_penalty") != nullptr)
+      fields.fail("length_penalty", "length_penalty is given without use_beam_search: true");
+    return;
+  }
+  if (fields.member("temperature") == nullptr) out.sampling.temperature = 0;
+  fields.read("stream", streams);
+  if (streams) {
+    fields.fail("use_beam_search",
+                "use_beam_search is true in a stream: the beams are known at the end");
+  } else if (out.sampling.temperature != 0) {
+    fields.fail("use_beam_search",
+                fmt::format("use_beam_search is true with a temperature of {}, wanted 0 or none",
+                            out.sampling.temperature));
+  } else if (out.sampling.repeat_penalty != 1 || !out.stop.empty()) {
+    fields.fail("use_beam_search",
+                "use_beam_search is true with stop or repetition_penalty, which it doesn't know");
+  }
+  out.beams = beams;
+}
+
 // What both endpoints know of sampling and of the answer's end.
 GenerationRequest read_generation(Fields& fields, int64_t max_tokens, int64_t least_tokens) {
   GenerationRequest out;
@@ -59,6 +86,7 @@ GenerationRequest read_generation(Fields& fields, int64_t max_tokens, int64_t le
       out.stop = list.get<std::vector<std::string>>();
     }
   }
+  read_beams(fields, out);
   fields.only("frequency_penalty", 0, "only repetition_penalty is served");
   fields.only("presence_penalty", 0, "only repetition_penalty is served");
   fields.only("logit_bias", Json::object(), "logits can't be biased here");
@@ -332,6 +360,8 @@ Parsed<ApiRequest> parse_completions(const Json& body, const ApiModel& model) {
   if (echo) generation.prompt_logprobs = generation.logprobs;
   if (generation.max_tokens == 0) {  // the prompt is read, and scored where that is asked for
     if (!echo) fields.fail("max_tokens", "max_tokens is 0, wanted at least 1, or echo");
+    if (generation.beams)
+      fields.fail("max_tokens", "max_tokens is 0, wanted at least 1 with use_beam_search");
     if (!generation.prompt_logprobs) generation.prompt_logprobs = 0;
   }
   out.echo = echo;
@@ -342,6 +372,9 @@ Parsed<ApiRequest> parse_completions(const Json& body, const ApiModel& model) {
   if (best_of < out.num_answers) {
     fields.fail("best_of", fmt::format("best_of is {}, wanted at least n, which is {}", best_of,
                                        out.num_answers));
+  } else if (best_of > out.num_answers && generation.beams) {
+    fields.fail("best_of", fmt::format("best_of is {} with use_beam_search, wanted n, which is {}",
+                                       best_of, out.num_answers));
   } else if (best_of > out.num_answers && out.stream) {
     fields.fail("best_of", fmt::format("best_of is {} in a stream, wanted n, which is {}: the best "
                                        "are known at the end",

@@ -1,7 +1,8 @@
 // The requests of the API, from JSON to what the engine takes. No socket and no thread is in here.
 //
 // Fields are those of OpenAI's completions and chat completions, and vLLM's extensions of them
-// (ignore_eos, min_tokens, min_p, top_k, repetition_penalty, cache_salt). A field of the wrong
+// (ignore_eos, min_tokens, min_p, top_k, repetition_penalty, cache_salt, use_beam_search,
+// length_penalty). A field of the wrong
 // type, out of its range, unknown or not served is refused by its name: nothing is left out
 // silently.
 #pragma once

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -48,6 +49,41 @@ bool Engine::idle() const { return scheduler_->requests().empty(); }
 
 EngineLoad Engine::load() const { return scheduler_->load(); }
 
+Status Engine::check_beams(const GenerationRequest& request) const {
+  const double temperature = request.sampling.temperature;
+  if (temperature != 0) {
+    return invalid_argument(
+        fmt::format("temperature is {}, wanted 0 with beam search", temperature));
+  }
+  if (request.sampling.repeat_penalty != 1)
+    return invalid_argument(fmt::format("repeat_penalty is {}, wanted 1 with beam search",
+                                        request.sampling.repeat_penalty));
+  if (!std::isfinite(request.beams->length_penalty))
+    return invalid_argument(
+        fmt::format("length_penalty is {}, wanted a finite number", request.beams->length_penalty));
+  if (request.max_tokens < 1)
+    return invalid_argument("max_tokens is 0, wanted at least 1 with beam search");
+  if (!request.stop.empty()) return invalid_argument("beam search takes no stop strings");
+  if (request.session != 0) return invalid_argument("beam search takes no session");
+  const int64_t most =
+      (model_.info().vocab_size - std::ssize(model_.tokenizer().end_of_generation())) / 2;
+  if (request.num_samples > most) {
+    return invalid_argument(fmt::format(
+        "num_samples is {}, wanted 1 to {} beams of this vocabulary", request.num_samples, most));
+  }
+  const uint64_t pool = cache_.options().max_bytes;
+  const int64_t prompt = std::ssize(request.prompt);
+  const int64_t tokens =
+      prompt + std::min(request.max_tokens, std::max<int64_t>(context_ - prompt, 1));
+  const uint64_t bytes = static_cast<uint64_t>(request.num_samples) * cache_.bytes_at(tokens);
+  if (pool == 0 || bytes <= pool) return {};
+  return exhausted(
+      fmt::format("{} beams of {} tokens take up to {} bytes; the cache has {}: wanted fewer beams "
+                  "or a smaller "
+                  "max_tokens",
+                  request.num_samples, tokens, bytes, pool));
+}
+
 Status Engine::check(const GenerationRequest& request) const {
   KVANT_TRY(validate(request.sampling));
   const int64_t least = request.prompt_logprobs ? 0 : 1;
@@ -84,7 +120,7 @@ Status Engine::check(const GenerationRequest& request) const {
     if (stop.empty()) return invalid_argument("a stop string is empty");
   }
   const auto tokens = static_cast<int64_t>(request.prompt.size());
-  if (tokens <= context_) return {};
+  if (tokens <= context_) return request.beams ? check_beams(request) : Status();
   const int64_t without_pool = options_.context > 0
                                    ? std::min(options_.context, model_.info().max_positions)
                                    : model_.info().max_positions;
@@ -139,6 +175,12 @@ std::vector<Slice> Engine::run_batch(std::vector<GenerationEvent>& events) {
     if (status.code() == Code::kExhausted && scheduler_->preempt()) {
       slices = scheduler_->plan();
       continue;
+    }
+    RequestState& first = slices.front().sample->request;
+    if (status.code() == Code::kExhausted && first.beams) {  // alone, and all of the pool is theirs
+      first.beams->stop();
+      tell_hypotheses(first, events);
+      return {};
     }
     if (slices.size() > 1) return run_each(slices, events);
     const Slice smaller = Scheduler::within_page(slices.front());
@@ -215,6 +257,7 @@ void Engine::sample_all(std::span<const Slice> slices, std::vector<GenerationEve
   logits_.resize(ready.size() * vocab);
   const Status status = model_.logits(rows_.data(), static_cast<int>(ready.size()),
                                       Model::Dense::kRow, logits_.data());
+  std::map<RequestState*, std::vector<std::span<const float>>> beams;
   for (size_t i = 0; i < ready.size(); ++i) {
     RequestState& r = ready[i]->request;
     if (!status.ok()) {
@@ -222,6 +265,10 @@ void Engine::sample_all(std::span<const Slice> slices, std::vector<GenerationEve
       continue;
     }
     const std::span<const float> logits = std::span(logits_).subspan(i * vocab, vocab);
+    if (r.request.beams) {
+      beams[&r].push_back(logits);
+      continue;
+    }
     if (!r.is_reading()) {
       events.push_back(next_token(*ready[i], logits));
       continue;
@@ -231,6 +278,58 @@ void Engine::sample_all(std::span<const Slice> slices, std::vector<GenerationEve
     for (const auto& sample : r.samples) {
       if (sample->place == Sample::Place::kCache) events.push_back(next_token(*sample, logits));
     }
+  }
+  for (const auto& [r, rows] : beams) extend_beams(*r, rows, events);
+}
+
+// `logits`: a row of each beam.
+void Engine::extend_beams(RequestState& r, std::span<const std::span<const float>> logits,
+                          std::vector<GenerationEvent>& events) {
+  if (r.has_failed) return;  // one of them did
+  const GenerationRequest& request = r.request;
+  if (!r.beams) {
+    r.num_unforked = 0;
+    BeamSearch::Options options = {.width = request.num_samples,
+                                   .length_penalty = request.beams->length_penalty,
+                                   .top_logprobs = request.logprobs.value_or(0),
+                                   .min_tokens = request.min_tokens,
+                                   .max_tokens = request.max_tokens};
+    const std::span<const int32_t> ends = model_.tokenizer().end_of_generation();
+    if (!request.ignore_end) options.ends.assign(ends.begin(), ends.end());
+    r.beams.emplace(std::move(options));
+  }
+  const auto children = r.beams->extend(logits);
+  Status status = children.status();
+  if (status.ok() && !children->empty()) status = scheduler_->move_beams(r, *children);
+  if (!status.ok()) return fail(*r.samples.front(), status, events);
+  const bool is_full =
+      !children->empty() && static_cast<int64_t>(r.samples.front()->tokens.size()) > context_;
+  if (is_full) r.beams->stop();
+  if (is_full || children->empty()) tell_hypotheses(r, events);
+}
+
+// What the search came to, token by token.
+void Engine::tell_hypotheses(RequestState& r, std::vector<GenerationEvent>& events) {
+  int rank = 0;
+  for (const BeamSearch::Hypothesis& hypothesis : r.beams->hypotheses()) {
+    StreamDecoder decoder(model_.tokenizer());
+    for (const TokenLogprobs& token : hypothesis.tokens) {
+      GenerationEvent event;
+      event.request = r.id;
+      event.sample = rank;
+      event.token = token.chosen.token;
+      const bool is_last = &token == &hypothesis.tokens.back();
+      if (!is_last || !hypothesis.has_ended) event.text = decoder.push(token.chosen.token);
+      if (is_last) {
+        event.text += decoder.flush();
+        event.finish = hypothesis.has_ended ? FinishReason::kStop : FinishReason::kLength;
+      }
+      if (r.request.logprobs) event.logprobs = token;
+      event.prompt_logprobs = std::exchange(r.prompt_logprobs, {});
+      events.push_back(std::move(event));
+    }
+    r.stats.new_tokens += std::ssize(hypothesis.tokens);
+    ++rank;
   }
 }
 
@@ -309,6 +408,12 @@ Status Engine::score_prompt(const Slice& slice, const float* hidden) {
 
 // The end of a sample; of all of its request's, where the prompt wasn't read yet.
 void Engine::fail(Sample& s, const Status& status, std::vector<GenerationEvent>& events) {
+  if (s.request.request.beams) {
+    if (std::exchange(s.request.has_failed, true)) return;
+    for (int i = 0; i < s.request.request.num_samples; ++i)
+      events.push_back({s.request.id, i, {}, {}, FinishReason::kFailed, status});
+    return;
+  }
   const int end = s.request.is_reading() ? s.request.num_unforked : s.index + 1;
   for (int i = s.index; i < end; ++i)
     events.push_back({s.request.id, i, {}, {}, FinishReason::kFailed, status});

@@ -66,6 +66,13 @@ struct GenerationRequest {
   // Likewise of the prompt's tokens from the second on. All of it is computed: nothing is looked
   // up. Not in a session.
   std::optional<int> prompt_logprobs = std::nullopt;
+  // Beam search (engine/beam_search.h) in place of samples: num_samples is its width, and answer i
+  // is the hypothesis of rank i. All of them come at the end. Wants temperature 0; no stop strings,
+  // repetition penalty or session.
+  struct Beams {
+    double length_penalty = 1;
+  };
+  std::optional<Beams> beams = std::nullopt;
 };
 
 enum class FinishReason : uint8_t {
@@ -116,6 +123,7 @@ struct EngineLoad {
 };
 
 class Scheduler;
+struct RequestState;
 struct Sample;
 struct Slice;
 
@@ -151,11 +159,15 @@ class Engine {
 
  private:
   Status check(const GenerationRequest& request) const;
+  Status check_beams(const GenerationRequest& request) const;
   std::vector<Slice> run_batch(std::vector<GenerationEvent>& events);
   std::vector<Slice> run_each(std::span<const Slice> slices, std::vector<GenerationEvent>& events);
   Status run(std::span<const Slice> slices, float* hidden);
   void sample_all(std::span<const Slice> slices, std::vector<GenerationEvent>& events);
   Status score_prompt(const Slice& slice, const float* hidden);
+  void extend_beams(RequestState& r, std::span<const std::span<const float>> logits,
+                    std::vector<GenerationEvent>& events);
+  void tell_hypotheses(RequestState& r, std::vector<GenerationEvent>& events);
   GenerationEvent next_token(Sample& s, std::span<const float> logits);
   void fail(Sample& s, const Status& status, std::vector<GenerationEvent>& events);
   void finish(const GenerationEvent& event);

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "engine/beam_search.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "engine/stop_strings.h"
@@ -52,6 +54,8 @@ struct RequestState {
   std::chrono::steady_clock::time_point submitted = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<Sample>> samples;  // that aren't finished, by index
   std::vector<TokenLogprobs> prompt_logprobs;  // of what was read so far, where they are asked for
+  std::optional<BeamSearch> beams;             // where they are asked for, once the prompt is read
+  bool has_failed = false;                     // of beams: all at once
   int num_unforked = 0;  // samples that will be, once the prompt is read, the first among them
 };
 

@@ -144,15 +144,15 @@ Status Scheduler::start(RequestState& r) {
   return {};
 }
 
-// Room for a sequence of so many tokens, and beside it a page more for everyone who is there: else
+// Room for so many bytes of a sequence, and beside it a page more for everyone who is there: else
 // it would be out again after a few steps. Idle sessions make room; who is alone just begins.
-bool Scheduler::has_room(int64_t tokens) {
+bool Scheduler::has_room(uint64_t bytes) {
   const int64_t running = count(Place::kCache);
   while (true) {
     const CacheRoom room = cache_.room();
     if (running == 0 || !room.free_bytes) return true;
     const uint64_t others = static_cast<uint64_t>(running + 1) * room.page_bytes;
-    if (*room.free_bytes >= cache_.bytes_at(tokens) + others) return true;
+    if (*room.free_bytes >= bytes + others) return true;
     if (!swap_out_session()) return false;
   }
 }
@@ -165,7 +165,7 @@ bool Scheduler::may_start(const RequestState& r) {
         other->is_reading() ? other->num_unforked : static_cast<int64_t>(other->samples.size());
   }
   if (options_.max_running > 0 && places > options_.max_running) return false;
-  return has_room(r.stats.prompt_tokens);
+  return has_room(cache_.bytes_at(r.stats.prompt_tokens));
 }
 
 std::vector<Scheduler::Failure> Scheduler::admit() {
@@ -173,9 +173,10 @@ std::vector<Scheduler::Failure> Scheduler::admit() {
   bool all_back = true;
   for_each_sample([&](Sample& s) {
     if (s.place != Place::kSwapped || !all_back) return;
-    all_back = has_room(s.cached);
+    const uint64_t num_beams = s.request.beams ? s.request.samples.size() : 1;
+    all_back = has_room(num_beams * cache_.bytes_at(s.cached));
     if (!all_back) return;
-    Status status = swap_in(s.sequence);
+    Status status = s.request.beams ? come_back(s.request) : swap_in(s.sequence);
     if (status.ok()) {
       s.place = Place::kCache;
     } else if (status.code() == Code::kExhausted && count(Place::kCache) > 0) {
@@ -191,6 +192,31 @@ std::vector<Scheduler::Failure> Scheduler::admit() {
       failures.push_back({r->samples.front().get(), std::move(status)});
   }
   return failures;
+}
+
+// All beams, or none: they go on in step.
+Status Scheduler::come_back(RequestState& r) {
+  for (const auto& sample : r.samples) {
+    if (sample->place == Place::kCache) continue;
+    if (Status status = swap_in(sample->sequence); !status.ok()) {
+      (void)go_out(*sample);
+      return status;
+    }
+    sample->place = Place::kCache;
+  }
+  return {};
+}
+
+// The sample leaves the cache, and with a beam all that it goes on in step with.
+bool Scheduler::go_out(Sample& sample) {
+  bool is_out = false;
+  for (const auto& other : sample.request.samples) {
+    const bool goes = other.get() == &sample || sample.request.beams;
+    if (!goes || other->place != Place::kCache || !swap_out(other->sequence).ok()) continue;
+    other->place = Place::kSwapped;
+    is_out = true;
+  }
+  return is_out;
 }
 
 Status Scheduler::swap_in(SequenceId sequence) {
@@ -228,15 +254,22 @@ bool Scheduler::preempt() {
   for_each_sample([&](Sample& s) {
     if (s.place == Place::kCache) newest = &s;
   });
-  if (newest == nullptr || count(Place::kCache) < 2 || !swap_out(newest->sequence).ok())
-    return false;
-  newest->place = Place::kSwapped;
+  if (newest == nullptr) return false;
+  const auto own = newest->request.beams ? std::ssize(newest->request.samples) : 1;
+  if (count(Place::kCache) <= own || !go_out(*newest)) return false;
   ++newest->request.stats.preemptions;
   ++totals_.preemptions;
   return true;
 }
 
 // --- A step
+
+// Beams are all in the cache.
+bool Scheduler::is_whole(const RequestState& r) const {
+  return !r.beams || std::ranges::all_of(r.samples, [](const auto& sample) {
+    return sample->place == Place::kCache;
+  });
+}
 
 // Where a later request with this prompt could begin at most: the last token is computed anew.
 int64_t Scheduler::last_boundary(const Sample& sample) const {
@@ -261,7 +294,7 @@ size_t Scheduler::prompt_tokens(const Sample& sample, size_t budget) const {
 std::vector<Slice> Scheduler::plan() const {
   std::vector<Slice> slices;
   for_each_sample([&](Sample& s) {
-    if (s.place != Place::kCache || !s.is_decoding()) return;
+    if (s.place != Place::kCache || !s.is_decoding() || !is_whole(s.request)) return;
     const auto first = static_cast<size_t>(s.cached);
     slices.push_back({&s, first, s.tokens.size() - first});
   });
@@ -310,6 +343,37 @@ std::vector<Scheduler::Failure> Scheduler::fork_samples(RequestState& r) {
     sample.cached = fork->rollback.kept;
   }
   return failures;
+}
+
+Status Scheduler::move_beams(RequestState& r, std::span<const BeamSearch::Child> children) {
+  std::vector<std::unique_ptr<Sample>> next;
+  std::vector<bool> is_taken(r.samples.size());
+  Status status;
+  for (size_t i = 0; i < children.size() && status.ok(); ++i) {
+    const auto p = static_cast<size_t>(children[i].parent);
+    const Sample& parent = *r.samples[p];
+    next.push_back(std::make_unique<Sample>(r, static_cast<int>(i), tokenizer_));
+    Sample& beam = *next.back();
+    beam.tokens = parent.tokens;
+    beam.tokens.push_back(children[i].token);
+    beam.new_tokens = parent.new_tokens + 1;
+    beam.sequence = parent.sequence;
+    beam.cached = parent.cached;
+    if (is_taken[p]) {
+      const Result<KvCache::Fork> fork = cache_.fork(parent.sequence, parent.cached);
+      status = fork.status();
+      if (!status.ok()) continue;
+      beam.sequence = fork->sequence;
+      beam.cached = fork->rollback.kept;
+    }
+    beam.place = Place::kCache;
+    is_taken[p] = true;
+  }
+  for (size_t p = 0; p < r.samples.size(); ++p) {
+    if (!is_taken[p]) leave(*r.samples[p]);
+  }
+  r.samples = std::move(next);
+  return status;
 }
 
 // --- The end

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,8 @@ class Scheduler {
   Status advance(const Slice& slice);
   // The prompt is read: every other sample begins with its pages. Those that can't.
   std::vector<Failure> fork_samples(RequestState& request);
+  // Beams go on from one another: a sequence goes to its first child, the others fork it.
+  Status move_beams(RequestState& request, std::span<const BeamSearch::Child> children);
   // The sample is done with: its pages are freed, unless a session keeps them. The stats of its
   // request, if it was the last, which is gone then.
   std::optional<RequestStats> finish(Sample& sample);
@@ -62,12 +65,15 @@ class Scheduler {
   };
 
   bool shares(const RequestState& r) const;
+  bool is_whole(const RequestState& r) const;
   int64_t last_boundary(const Sample& sample) const;
   size_t prompt_tokens(const Sample& sample, size_t budget) const;
   Status start(RequestState& r);
   Status start_in_session(Sample& sample, Session& session);
   bool may_start(const RequestState& r);
-  bool has_room(int64_t tokens);
+  bool has_room(uint64_t bytes);
+  Status come_back(RequestState& r);
+  bool go_out(Sample& sample);
   Status swap_in(SequenceId sequence);
   Status swap_out(SequenceId sequence);
   bool swap_out_session();
