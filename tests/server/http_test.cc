@@ -1,9 +1,6 @@
 // The whole server over sockets: every endpoint, streams, errors, clients that misbehave, the end.
 #include <gmock/gmock.h>
 
-#include <future>
-#include <random>
-
 #include "server/served_model.h"
 
 namespace kvant::server {
@@ -231,45 +228,6 @@ TEST(Http, WhatRunsEndsBeforeTheServerDoes) {
   ASSERT_FALSE(events.empty());
   EXPECT_EQ(events.back(), "[DONE]");
   EXPECT_FALSE(Client(server.port()).connected());
-}
-
-// The tokens of a request don't depend on what else is served, nor on the prefix cache.
-TEST(Http, AnswersAreThoseOfTheRequestAlone) {
-  std::mt19937 rng(5);
-  std::vector<json> bodies;
-  for (int i = 0; i < 48; ++i) {
-    json body = greedy(std::string(rng() % 150 + 1, static_cast<char>('a' + rng() % 3)),
-                       static_cast<int>(rng() % 30 + 1));
-    body["temperature"] = rng() % 2 == 0 ? 0.0 : 0.8;
-    body["seed"] = i;
-    body["n"] = rng() % 3 + 1;
-    bodies.push_back(body);
-  }
-  std::vector<json> alone;
-  {
-    ServerSettings settings;
-    settings.cache = tiny_model().cache_options(false);
-    const RunningServer server(settings);
-    for (const json& body : bodies)
-      alone.push_back(post(server, "/v1/completions", body).json()["choices"]);
-  }
-  for (const bool prefix_cache : {false, true}) {
-    ServerSettings settings;
-    settings.cache = tiny_model().cache_options(prefix_cache);
-    const RunningServer server(settings);
-    std::atomic<size_t> next = 0;
-    std::vector<std::future<void>> clients;
-    std::vector<json> together(bodies.size());
-    for (int c = 0; c < 16; ++c) {
-      clients.push_back(std::async(std::launch::async, [&] {
-        for (size_t i = next++; i < bodies.size(); i = next++)
-          together[i] = post(server, "/v1/completions", bodies[i]).json()["choices"];
-      }));
-    }
-    for (auto& client : clients) client.get();
-    for (size_t i = 0; i < bodies.size(); ++i)
-      EXPECT_EQ(together[i], alone[i]) << bodies[i] << " prefix cache " << prefix_cache;
-  }
 }
 
 }  // namespace

@@ -1,9 +1,6 @@
-// The API over sockets: every endpoint, streams, and the tokens that the engine gives alone.
+// The API over sockets: every endpoint, and streams.
 #include <algorithm>
-#include <mutex>
 
-#include "base/rng.h"
-#include "engine/engine.h"
 #include "server/serving_harness.h"
 
 namespace kvant::server {
@@ -161,97 +158,6 @@ TEST_F(ServingTest, StopStringsEndAnAnswer) {
   const Json choice = complete(body).at("choices").at(0);
   EXPECT_EQ(choice.at("finish_reason").get<std::string>(), "stop");
   EXPECT_EQ(choice.at("text").get<std::string>(), text.substr(0, text.find(text.substr(2, 1))));
-}
-
-// A request of the random mix, as the API has it and as the engine takes it.
-struct MixedRequest {
-  Json body;
-  GenerationRequest engine;
-};
-std::vector<MixedRequest> mixed_requests(int n, uint64_t seed) {
-  Rng rng(seed);
-  std::vector<MixedRequest> out;
-  for (int i = 0; i < n; ++i) {
-    MixedRequest r;
-    // Half of the prompts begin alike.
-    std::vector<int32_t> prompt = toy::random_tokens(i % 2 == 0 ? 130 : 1, i % 2 == 0 ? 1 : seed);
-    const std::vector<int32_t> own = toy::random_tokens(1 + rng.below(150), rng.below(1000));
-    prompt.insert(prompt.end(), own.begin(), own.end());
-    r.engine.prompt = prompt;
-    r.engine.sampling.temperature = rng.below(3) == 0 ? 0 : 0.9;
-    r.engine.sampling.seed = rng.below(1000);
-    if (rng.below(2) == 0) r.engine.sampling.top_k = 20;
-    if (rng.below(2) == 0) r.engine.sampling.top_p = 0.8;
-    r.engine.max_tokens = static_cast<int64_t>(1 + rng.below(20));
-    r.engine.ignore_end = rng.below(2) == 0;
-    const SamplingParams& s = r.engine.sampling;
-    r.body = {{"prompt", prompt},
-              {"temperature", s.temperature},
-              {"seed", s.seed},
-              {"top_p", s.top_p},
-              {"top_k", s.top_k.value_or(-1)},
-              {"max_tokens", r.engine.max_tokens},
-              {"ignore_eos", r.engine.ignore_end},
-              {"logprobs", 0}};
-    out.push_back(std::move(r));
-  }
-  return out;
-}
-
-// As the API spells the toy's tokens.
-std::string spelled_token(int32_t id) {
-  if (id >= 256) return "?";
-  if (id < 128) return std::string(1, static_cast<char>(id));
-  constexpr char kHex[] = "0123456789abcdef";
-  return std::string("bytes:\\x") + kHex[id / 16] + kHex[id % 16];
-}
-std::string tokens_of(const Json& answer) {
-  std::string out;
-  for (const Json& token : answer.at("choices").at(0).at("logprobs").at("tokens"))
-    out += token.get<std::string>() + " ";
-  return out;
-}
-
-// Case E5: what is served at once is what each would get alone, whatever the prefix cache holds.
-TEST_F(ServingTest, SixteenAtOnceGetWhatEachWouldAlone) {
-  constexpr uint64_t kSeed = 20;
-  std::vector<MixedRequest> requests = mixed_requests(64, kSeed);
-  std::vector<std::string> alone;
-  {
-    toy::ToyModel model;
-    ThreadPool threads(1);
-    const auto cache =
-        KvCache::create(toy::cache_options(model, {"int8_token", "int8_token"}), threads);
-    Engine engine(model, **cache, {});
-    for (MixedRequest& r : requests) {
-      ASSERT_TRUE(engine.submit(r.engine).ok());
-      std::string spelled;
-      while (!engine.idle()) {
-        for (const GenerationEvent& e : engine.step()) {
-          if (e.token) spelled += spelled_token(*e.token) + " ";
-        }
-      }
-      alone.push_back(spelled);
-    }
-  }
-  for (const bool prefix_cache : {true, false}) {
-    reopen({.prefix_cache = prefix_cache, .max_bytes = prefix_cache ? 400'000u : 0u});
-    std::vector<std::string> answers(requests.size());
-    std::atomic<size_t> next = 0;
-    std::vector<std::thread> clients;
-    for (int c = 0; c < 16; ++c) {
-      clients.emplace_back([&] {
-        for (size_t i = next++; i < requests.size(); i = next++) {
-          const Json answer = complete(requests[i].body);
-          answers[i] = tokens_of(answer);
-        }
-      });
-    }
-    for (std::thread& client : clients) client.join();
-    for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(answers[i], alone[i]) << "request " << i << ", seed " << kSeed;
-    }
-  }
 }
 
 TEST_F(ServingTest, MetricsCountWhatHappened) {
