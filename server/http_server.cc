@@ -6,6 +6,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <limits>
 #include <set>
 
 #include "server/inbox.h"
@@ -60,7 +61,7 @@ struct HttpServer::Impl {
   awaitable<bool> send(beast::tcp_stream& stream, const Request& request, const Plain& plain);
   awaitable<bool> send_error(beast::tcp_stream& stream, const Request& request,
                              const ApiError& error);
-  awaitable<bool> send_chunk(beast::tcp_stream& stream, const std::string& text);
+  awaitable<bool> send_chunk(beast::tcp_stream& stream, const std::string& text, Inbox& inbox);
   awaitable<void> stop_when_idle();
   void add_headers(http::fields& fields) const;
   void begin_stop(const std::function<void(const std::string&)>& say);
@@ -91,7 +92,7 @@ awaitable<void> watch(tcp::socket& socket, std::shared_ptr<Inbox> inbox,
     socket.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, peeked);
     if (!peeked || peeked == asio::error::would_block) co_return;  // a request sent ahead
   }
-  inbox->close();
+  inbox->close(Inbox::End::kClientGone);
 }
 
 std::string sse(const Json& json) { return "data: " + text_of(json) + "\n\n"; }
@@ -120,6 +121,7 @@ awaitable<bool> HttpServer::Impl::send(beast::tcp_stream& stream, const Request&
   metrics.http_response(plain.code);
   stream.expires_after(seconds(options.write_seconds));
   const auto [error, bytes] = co_await http::async_write(stream, response, kToTuple);
+  if (error) metrics.client_dropped(error == beast::error::timeout ? "slow" : "gone");
   co_return !error && response.keep_alive();
 }
 
@@ -129,10 +131,15 @@ awaitable<bool> HttpServer::Impl::send_error(beast::tcp_stream& stream, const Re
   co_return co_await send(stream, request, plain);
 }
 
-awaitable<bool> HttpServer::Impl::send_chunk(beast::tcp_stream& stream, const std::string& text) {
+awaitable<bool> HttpServer::Impl::send_chunk(beast::tcp_stream& stream, const std::string& text,
+                                             Inbox& inbox) {
   stream.expires_after(seconds(options.write_seconds));
   const auto [error, bytes] =
       co_await asio::async_write(stream, http::make_chunk(asio::buffer(text)), kToTuple);
+  if (error) {
+    const bool is_slow = error == beast::error::timeout;
+    inbox.close(is_slow ? Inbox::End::kClientSlow : Inbox::End::kClientGone);
+  }
   co_return !error;
 }
 
@@ -164,7 +171,13 @@ awaitable<bool> HttpServer::Impl::answer(beast::tcp_stream& stream, const Reques
 
 awaitable<bool> HttpServer::Impl::generate(beast::tcp_stream& stream, const Request& request,
                                            ApiRequest api) {
-  const auto inbox = std::make_shared<Inbox>(stream.get_executor());
+  // A write that waits for the client ends with the socket.
+  const size_t max_unread =
+      api.stream ? options.max_unread_bytes : std::numeric_limits<size_t>::max();
+  const auto inbox = std::make_shared<Inbox>(stream.get_executor(), max_unread, [&stream] {
+    error_code ignored;
+    stream.socket().close(ignored);
+  });
   std::vector<Service::Ticket> tickets;
   std::optional<ApiError> error;
   for (size_t i = 0; i < api.generations.size() && !error; ++i) {
@@ -192,7 +205,9 @@ awaitable<bool> HttpServer::Impl::generate(beast::tcp_stream& stream, const Requ
     error_code ignored;
     stream.socket().cancel(ignored);  // the watch
   }
-  inbox->close();
+  inbox->close(Inbox::End::kOver);
+  if (inbox->end() == Inbox::End::kClientGone) metrics.client_dropped("gone");
+  if (inbox->end() == Inbox::End::kClientSlow) metrics.client_dropped("slow");
   for (const Service::Ticket ticket : tickets) service.cancel(ticket);  // those that haven't ended
   co_return keep;
 }
@@ -279,7 +294,7 @@ awaitable<bool> HttpServer::Impl::stream_pieces(beast::tcp_stream& stream, const
   Progress progress(api);
   std::set<size_t> begun;
   while (true) {
-    if (!piece || inbox.size() > options.max_pieces) co_return false;
+    if (!piece) co_return false;
     std::string text;
     if (const auto* status = std::get_if<Status>(&piece->what)) {
       text = sse(error_json(error_of(*status)));
@@ -306,7 +321,7 @@ awaitable<bool> HttpServer::Impl::stream_pieces(beast::tcp_stream& stream, const
       }
     }
     if (progress.left == 0) text += "data: [DONE]\n\n";
-    if (!text.empty() && !co_await send_chunk(stream, text)) co_return false;
+    if (!text.empty() && !co_await send_chunk(stream, text, inbox)) co_return false;
     if (progress.left == 0) break;
     piece = co_await inbox.next();
   }
@@ -397,6 +412,7 @@ awaitable<void> HttpServer::Impl::accept() {
     }
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
+    socket.set_option(tcp::socket::send_buffer_size(options.socket_bytes), ignored);
     asio::co_spawn(context, serve(std::move(socket)), asio::detached);
   }
 }

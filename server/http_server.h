@@ -20,10 +20,12 @@ struct HttpOptions {
   std::string cors_origin = {};  // of Access-Control-Allow-Origin; empty: browsers are kept out
   size_t max_body_bytes = size_t{8} << 20;
   size_t max_header_bytes = size_t{16} << 10;
-  int read_seconds = 30;     // for a request to arrive whole
-  int idle_seconds = 300;    // of a connection between two
-  int write_seconds = 30;    // for a piece to be taken
-  size_t max_pieces = 4096;  // that wait for a slow reader, who is then dropped
+  int read_seconds = 30;   // for a request to arrive whole
+  int idle_seconds = 300;  // of a connection between two
+  int write_seconds = 30;  // for a piece to be taken
+  // What may wait for a reader who is slower than the engine; who is further behind is dropped.
+  size_t max_unread_bytes = size_t{8} << 20;  // in this process, beside one piece
+  int socket_bytes = 256 << 10;               // in the system's buffer of a connection
 };
 
 class HttpServer {

@@ -82,6 +82,10 @@ struct Metrics::Series {
                                    .Name("kvant:http_responses_total")
                                    .Help("Responses, by code")
                                    .Register(registry);
+  Family<Counter>& dropped = prometheus::BuildCounter()
+                                 .Name("kvant:clients_dropped_total")
+                                 .Help("Clients that didn't take their answer: gone, or too slow")
+                                 .Register(registry);
 };
 
 Metrics::Metrics(const std::string& model) : series_(std::make_unique<Series>(model)) {}
@@ -111,6 +115,10 @@ void Metrics::sealing_error(const std::string& format, const SealingError& error
   labels["of"] = "outputs";
   series_->errors.Add(labels, kRelativeErrors).Observe(error.error.outputs);
   series_->error_seconds.Increment(error.seconds);
+}
+
+void Metrics::client_dropped(std::string_view reason) {
+  series_->dropped.Add({{"reason", std::string(reason)}}).Increment();
 }
 
 void Metrics::set(const EngineLoad& load, const CacheUsage& usage, uint64_t max_bytes) {

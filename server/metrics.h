@@ -23,6 +23,8 @@ class Metrics {
   void http_response(int code);
   // Of a page that was sealed in one layer, whose formats are `format` (evaluate/sealing_probe.h).
   void sealing_error(const std::string& format, const SealingError& error);
+  // A client that went away before its answer was written, or that read it too slowly.
+  void client_dropped(std::string_view reason);
   // What the engine and the cache are at.
   void set(const EngineLoad& load, const CacheUsage& usage, uint64_t max_bytes);
 

@@ -124,7 +124,45 @@ TEST_F(FaultsTest, WhoGoesAwayIsCancelled) {
     EXPECT_TRUE(becomes_idle());
   }
   EXPECT_EQ(metric("kvant:request_success_total{finished_reason=\"abort\""), 2);
+  EXPECT_EQ(metric("kvant:clients_dropped_total{reason=\"gone\""), 2);
   EXPECT_EQ(cache_->usage().live_bytes, cache_->usage().cached_bytes);
+}
+
+// A stream of megabytes whose client never reads: it is dropped as soon as its buffers are full, by
+// bytes and not by time, and others are answered meanwhile.
+TEST_F(FaultsTest, CaseF4_WhoNeverReadsIsDroppedAndStallsNobody) {
+  constexpr size_t kUnread = 200'000;
+  reopen({.http = {.write_seconds = 3600, .max_unread_bytes = kUnread, .socket_bytes = 16 << 10}});
+  Json body = kLong;
+  body["stream"] = true;
+  body["n"] = 4;
+  body["logprobs"] = 20;
+  RawClient client(port_, 4096);
+  client.send(post_bytes("/v1/completions", body.dump()));
+  ASSERT_TRUE(eventually([this] { return metric("kvant:num_requests_running") == 4; }));
+  int answered = 0;
+  ASSERT_TRUE(eventually([&] {
+    complete({{"prompt", "a"}, {"max_tokens", 2}});
+    ++answered;
+    return metric("kvant:clients_dropped_total{reason=\"slow\"") == 1;
+  }));
+  EXPECT_GT(answered, 0);
+  EXPECT_TRUE(becomes_idle());
+  EXPECT_EQ(metric("kvant:request_success_total{finished_reason=\"abort\""), 1);
+  EXPECT_EQ(cache_->usage().live_bytes, cache_->usage().cached_bytes);
+  // What it may still read is what the buffers held: the answer didn't go on behind its back.
+  EXPECT_LT(client.read_all().size(), 10 * kUnread);
+}
+
+// By time, where the bytes are few: a whole answer that nobody takes.
+TEST_F(FaultsTest, WhoNeverReadsAWholeAnswerIsDroppedInTime) {
+  reopen({.http = {.write_seconds = 1, .socket_bytes = 16 << 10}});
+  const Json body = {
+      {"prompt", std::vector<int>(2000, 65)}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 20}};
+  RawClient client(port_, 4096);
+  client.send(post_bytes("/v1/completions", body.dump()));
+  EXPECT_TRUE(
+      eventually([this] { return metric("kvant:clients_dropped_total{reason=\"slow\"") == 1; }));
 }
 
 TEST_F(FaultsTest, CrowdsOfIdleConnectionsStopNobody) {

@@ -32,7 +32,11 @@ class ChatTokenizer : public toy::ByteTokenizer {
 // A connection that sends what it is given.
 class RawClient {
  public:
-  explicit RawClient(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // `receive_bytes`: of the system's buffer for what it doesn't read; 0: the system's choice.
+  explicit RawClient(uint16_t port, int receive_bytes = 0)
+      : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    if (receive_bytes > 0)
+      ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
