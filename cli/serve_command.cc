@@ -55,6 +55,19 @@ Result<uint64_t> page_memory(const Settings& settings, const CacheOptions& optio
                                human_bytes(static_cast<double>(available))));
 }
 
+// Bytes of answers that are swapped out: as asked for, or half of what `pages` leave.
+Result<uint64_t> swap_memory(const Settings& settings, uint64_t pages) {
+  const uint64_t available = available_memory();
+  const uint64_t left = available - std::min(available, pages);
+  if (!settings.is_given("swap-memory")) return left / 2;
+  KVANT_ASSIGN(const uint64_t bytes, parse_size(settings.swap_memory));
+  if (bytes <= left) return bytes;
+  return exhausted(
+      fmt::format("--swap-memory is {}; beside {} of cache pages {} of memory are available",
+                  human_bytes(static_cast<double>(bytes)), human_bytes(static_cast<double>(pages)),
+                  human_bytes(static_cast<double>(left))));
+}
+
 // What there is room for: by the pool's own arithmetic, which is the planner's.
 void announce_room(const KvCache& cache, const Engine& engine, int64_t chunk) {
   const CacheRoom room = cache.room();
@@ -83,6 +96,7 @@ Status run_serve(const Invocation& in) {
   options.prefix_cache = shares;
   options.paths_agree = settings.invariant;
   KVANT_ASSIGN(options.max_bytes, page_memory(settings, options, *open.threads));
+  KVANT_ASSIGN(const uint64_t swap_bytes, swap_memory(settings, options.max_bytes));
   KVANT_ASSIGN(const WeightType weights, parse_weight_type(settings.weights));
   KVANT_ASSIGN(options.model_identity, model_identity(in.model, open.model->info(),
                                                       {.weights = weights,
@@ -98,9 +112,12 @@ Status run_serve(const Invocation& in) {
   const server::ServiceOptions service_options = {
       .engine = {.chunk = static_cast<int>(settings.chunk),
                  .context = settings.context,
-                 .max_running = settings.max_sequences},
+                 .max_running = settings.max_sequences,
+                 .max_swap_bytes = swap_bytes},
       .max_queue = settings.max_queue};
   announce_room(*cache, Engine(*open.model, *cache, service_options.engine), settings.chunk);
+  fmt::print(stderr, "swapping {} of memory, then pages are computed again\n",
+             human_bytes(static_cast<double>(swap_bytes)));
   fmt::print(stderr, "prefixes {}\n",
              shares ? "kept, sealed, until their pages are needed" : "off");
 

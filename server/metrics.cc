@@ -48,17 +48,21 @@ struct Metrics::Series {
   prometheus::Labels labels;
   Gauge& running = gauge("kvant:num_requests_running", "Answers whose pages are in the cache");
   Gauge& waiting = gauge("kvant:num_requests_waiting", "Requests that haven't started");
-  Gauge& swapped = gauge("kvant:num_requests_swapped", "Answers that are swapped out");
+  Gauge& swapped = gauge("kvant:num_requests_swapped", "Answers that had to leave the cache");
   Gauge& usage =
       gauge("kvant:kv_cache_usage_perc", "Share of the cache's memory that sequences hold, 0 to 1");
   Gauge& sealed = gauge("kvant:kv_cache_bytes", "Bytes of pages", {{"pages", "sealed"}});
   Gauge& exact = gauge("kvant:kv_cache_bytes", "Bytes of pages", {{"pages", "exact"}});
   Gauge& cached = gauge("kvant:kv_cache_bytes", "Bytes of pages", {{"pages", "prefix_cache_only"}});
+  Gauge& swapped_bytes = gauge("kvant:swapped_bytes", "Memory of answers that are swapped out");
   Counter& queries = counter("kvant:prefix_cache_queries_total",
                              "Tokens of prompts that were looked up in the prefix cache");
   Counter& hits = counter("kvant:prefix_cache_hits_total", "Tokens of prompts that were found");
-  Counter& preemptions =
-      counter("kvant:num_preemptions_total", "Answers that were swapped out for want of pages");
+  Counter& preemptions = counter("kvant:num_preemptions_total",
+                                 "Answers that had to leave the cache for want of pages");
+  Counter& recomputations =
+      counter("kvant:num_recomputations_total",
+              "Of those: pages that --swap-memory had no room for, and that were computed again");
   Counter& prompt_tokens = counter("kvant:prompt_tokens_total", "Tokens of prompts");
   Counter& generation_tokens = counter("kvant:generation_tokens_total", "Tokens of answers");
   Histogram& first_token = histogram("kvant:time_to_first_token_seconds",
@@ -130,10 +134,12 @@ void Metrics::set(const EngineLoad& load, const CacheUsage& usage, uint64_t max_
   if (max_bytes > 0) s.usage.Set(held / static_cast<double>(max_bytes));
   s.sealed.Set(static_cast<double>(usage.sealed_bytes));
   s.exact.Set(static_cast<double>(usage.exact_bytes));
+  s.swapped_bytes.Set(static_cast<double>(usage.swapped_bytes));
   s.cached.Set(static_cast<double>(usage.cached_bytes));
   Series::raise(s.queries, load.prefix_queries);
   Series::raise(s.hits, load.prefix_hits);
   Series::raise(s.preemptions, load.preemptions);
+  Series::raise(s.recomputations, load.recomputations);
 }
 
 std::string Metrics::text() const {

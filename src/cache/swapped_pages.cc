@@ -26,7 +26,8 @@ struct ImageHeader {
   Hash128 checksum;  // of the whole image, in which it is 0
   char padding[48];  // slabs start on a cache line
 };
-static_assert(sizeof(ImageHeader) == 128 && std::is_trivially_copyable_v<ImageHeader>);
+static_assert(sizeof(ImageHeader) == SwappedPages::kHeaderBytes &&
+              std::is_trivially_copyable_v<ImageHeader>);
 
 template <typename Visit>
 void for_each_slab(const Sequence& sequence, Visit visit) {

@@ -39,6 +39,8 @@ class SwappedPages {
   // Bytes of the slabs, one behind the other. REQUIRES load().
   std::span<const std::byte> slabs() const;
 
+  // Of an image, before its slabs.
+  static constexpr size_t kHeaderBytes = 128;
   uint64_t memory_bytes() const { return image_.size(); }
 
  private:

@@ -11,8 +11,10 @@
 // longest run of its prompt's pages that is there, and publishes its own.
 // **Out of pages.** What only the prefix index holds goes first; then idle sessions and the newest
 // answers are swapped out, whole, and come back in the order of submission as soon as there is
-// room. Nothing that was accepted fails for want of memory: what could never fit is refused by
-// submit(), and an answer that fills all of the pool ends with kLength.
+// room. Where max_swap_bytes are out, an answer's pages are dropped in place of that, and computed
+// again when it comes back, every row the way that it was: the bits are the same. Nothing that was
+// accepted fails for want of memory: what could never fit is refused by submit(), and an answer
+// that fills all of the pool ends with kLength.
 //
 // A *session* keeps its sequence after a request ends. The next request of the session gives the
 // whole text again; what the cache already holds of it (the common prefix) isn't computed a second
@@ -43,6 +45,9 @@ struct EngineOptions {
   int64_t max_running = 0;  // answers in a batch; 0: as many as fit
   // Where sequences are swapped out to; empty: to memory.
   std::string swap_folder = {};
+  // Of memory, for answers that are swapped out; nothing: no limit. A session's pages count, but
+  // always find a place: they can't be computed again.
+  std::optional<uint64_t> max_swap_bytes = std::nullopt;
 };
 
 struct GenerationRequest {
@@ -101,7 +106,7 @@ struct RequestStats {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;   // of the prompt, found in the session's cache or the prefix index
   int64_t new_tokens = 0;      // of all samples
-  int64_t preemptions = 0;     // times that one of its answers was swapped out
+  int64_t preemptions = 0;     // times that one of its answers had to leave the cache
   double queue_seconds = 0;    // from submit() to the step that started it
   double prefill_seconds = 0;  // of the steps until the first token
   double decode_seconds = 0;   // of the steps after it
@@ -111,11 +116,12 @@ struct RequestStats {
 struct EngineLoad {
   int64_t running = 0;    // answers whose pages are in the cache
   int64_t waiting = 0;    // requests that haven't started
-  int64_t preempted = 0;  // answers that are swapped out
+  int64_t preempted = 0;  // answers that had to leave it
   // Since the engine began; of prompts, in tokens: looked up in the prefix index, and found there.
   int64_t prefix_queries = 0;
   int64_t prefix_hits = 0;
   int64_t preemptions = 0;
+  int64_t recomputations = 0;  // of those: pages were dropped
   // Swaps that EngineOptions::swap_folder took no file for, and why the last one didn't: they went
   // to memory.
   int64_t refused_files = 0;

@@ -26,6 +26,9 @@ struct Sample {
     return std::span(tokens).first(static_cast<size_t>(cached));
   }
   bool is_decoding() const { return new_tokens > 0; }
+  // Its next row is the one that foretells a new token; false while pages that were dropped are
+  // computed again.
+  bool is_at_end() const { return is_decoding() && cached + 1 == std::ssize(tokens); }
 
   RequestState& request;
   int index;
@@ -34,8 +37,8 @@ struct Sample {
   StopStrings stops;
   std::vector<int32_t> tokens;  // prompt and answer
   int64_t new_tokens = 0;
-  // Where its pages are.
-  enum class Place : uint8_t { kNowhere, kCache, kSwapped } place = Place::kNowhere;
+  // Where its pages are. kDropped: they are to be computed again.
+  enum class Place : uint8_t { kNowhere, kCache, kSwapped, kDropped } place = Place::kNowhere;
   SequenceId sequence = 0;
   int64_t cached = 0;  // of its tokens, that the sequence holds
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cache/read_rule.h"
+#include "cache/swapped_pages.h"
 
 namespace kvant {
 namespace {
@@ -51,7 +52,7 @@ int64_t Scheduler::count(Place place) const {
 EngineLoad Scheduler::load() const {
   EngineLoad load = totals_;
   load.running = count(Place::kCache);
-  load.preempted = count(Place::kSwapped);
+  load.preempted = count(Place::kSwapped) + count(Place::kDropped);
   for (const auto& [id, r] : requests_) load.waiting += r->is_started() ? 0 : 1;
   return load;
 }
@@ -120,6 +121,23 @@ Status Scheduler::start_in_session(Sample& sample, Session& session) {
   return {};
 }
 
+// A sequence that begins with what the prefix index has of the prompt. Of the answer nothing is
+// looked up: its rows mustn't be those of another's prompt, which came as blocks.
+Status Scheduler::begin(Sample& sample) {
+  const RequestState& r = sample.request;
+  if (!shares(r) || r.request.prompt_logprobs) {
+    KVANT_ASSIGN(sample.sequence, cache_.create_sequence());
+    sample.cached = 0;
+    return {};
+  }
+  const std::span<const int32_t> prompt(r.request.prompt);
+  KVANT_ASSIGN(const KvCache::PrefixHit hit,
+               cache_.create_from_prefix(prompt.first(prompt.size() - 1), r.request.cache_salt));
+  sample.sequence = hit.sequence;
+  sample.cached = hit.tokens;
+  return {};
+}
+
 Status Scheduler::start(RequestState& r) {
   r.stats.queue_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - r.submitted).count();
@@ -128,16 +146,12 @@ Status Scheduler::start(RequestState& r) {
   Sample& sample = *r.samples.front();
   if (r.request.session != 0) {
     KVANT_TRY(start_in_session(sample, sessions_[r.request.session]));
-  } else if (shares(r) && !r.request.prompt_logprobs) {
-    const std::span<const int32_t> prompt(r.request.prompt);
-    KVANT_ASSIGN(const KvCache::PrefixHit hit,
-                 cache_.create_from_prefix(prompt.first(prompt.size() - 1), r.request.cache_salt));
-    sample.sequence = hit.sequence;
-    sample.cached = hit.tokens;
-    totals_.prefix_queries += r.stats.prompt_tokens;
-    totals_.prefix_hits += hit.tokens;
   } else {
-    KVANT_ASSIGN(sample.sequence, cache_.create_sequence());
+    KVANT_TRY(begin(sample));
+    if (shares(r) && !r.request.prompt_logprobs) {
+      totals_.prefix_queries += r.stats.prompt_tokens;
+      totals_.prefix_hits += sample.cached;
+    }
   }
   sample.place = Place::kCache;
   r.stats.cached_tokens = sample.cached;
@@ -172,11 +186,13 @@ std::vector<Scheduler::Failure> Scheduler::admit() {
   std::vector<Failure> failures;
   bool all_back = true;
   for_each_sample([&](Sample& s) {
-    if (s.place != Place::kSwapped || !all_back) return;
+    const bool is_out = s.place == Place::kSwapped || s.place == Place::kDropped;
+    if (!is_out || !all_back) return;
     const uint64_t num_beams = s.request.beams ? s.request.samples.size() : 1;
-    all_back = has_room(num_beams * cache_.bytes_at(s.cached));
+    const int64_t tokens = s.place == Place::kSwapped ? s.cached : std::ssize(s.tokens);
+    all_back = has_room(num_beams * cache_.bytes_at(tokens));
     if (!all_back) return;
-    Status status = s.request.beams ? come_back(s.request) : swap_in(s.sequence);
+    Status status = s.request.beams ? come_back(s.request) : come_back(s);
     if (status.ok()) {
       s.place = Place::kCache;
     } else if (status.code() == Code::kExhausted && count(Place::kCache) > 0) {
@@ -212,9 +228,7 @@ bool Scheduler::go_out(Sample& sample) {
   bool is_out = false;
   for (const auto& other : sample.request.samples) {
     const bool goes = other.get() == &sample || sample.request.beams;
-    if (!goes || other->place != Place::kCache || !swap_out(other->sequence).ok()) continue;
-    other->place = Place::kSwapped;
-    is_out = true;
+    if (goes && other->place == Place::kCache && leave_cache(*other)) is_out = true;
   }
   return is_out;
 }
@@ -225,7 +239,11 @@ Status Scheduler::swap_in(SequenceId sequence) {
   return status;
 }
 
-Status Scheduler::swap_out(SequenceId sequence) {
+Status Scheduler::come_back(Sample& sample) {
+  return sample.place == Place::kSwapped ? swap_in(sample.sequence) : begin(sample);
+}
+
+Status Scheduler::swap_out(SequenceId sequence, int64_t tokens, Bound bound) {
   Status status;
   if (!options_.swap_folder.empty()) {
     status = cache_.swap_out(
@@ -235,13 +253,21 @@ Status Scheduler::swap_out(SequenceId sequence) {
     totals_.refused_why = status.message();
   }
   // Where the disk takes nothing, memory does: nobody loses an answer for that.
+  if (bound == Bound::kSwapMemory && options_.max_swap_bytes) {
+    const uint64_t bytes =
+        cache_.usage().swapped_bytes + cache_.bytes_at(tokens) + SwappedPages::kHeaderBytes;
+    if (bytes > *options_.max_swap_bytes)
+      return exhausted(
+          fmt::format("{} bytes would be swapped out, {} may be", bytes, *options_.max_swap_bytes));
+  }
   return cache_.swap_out(sequence);
 }
 
 bool Scheduler::swap_out_session() {
   for (auto& [id, session] : sessions_) {
     if (!session.exists || session.swapped) continue;
-    if (!swap_out(session.sequence).ok()) continue;
+    const auto tokens = std::ssize(session.cached);
+    if (!swap_out(session.sequence, tokens, Bound::kNone).ok()) continue;
     session.swapped = true;
     return true;
   }
@@ -262,6 +288,23 @@ bool Scheduler::preempt() {
   return true;
 }
 
+// Swaps a sample out; drops its pages where that can't be, unless a session's are among them or
+// they are a beam's, which can't fall behind the others.
+bool Scheduler::leave_cache(Sample& sample) {
+  const bool is_kept = sample.request.request.session != 0 || sample.request.beams;
+  const Bound bound = is_kept ? Bound::kNone : Bound::kSwapMemory;
+  if (swap_out(sample.sequence, sample.cached, bound).ok()) {
+    sample.place = Place::kSwapped;
+    return true;
+  }
+  if (is_kept || !cache_.release_sequence(sample.sequence).ok()) return false;
+  sample.place = Place::kDropped;
+  sample.cached = 0;
+  sample.request.prompt_logprobs.clear();  // scored anew, if the prompt wasn't read yet
+  ++totals_.recomputations;
+  return true;
+}
+
 // --- A step
 
 // Beams are all in the cache.
@@ -273,12 +316,16 @@ bool Scheduler::is_whole(const RequestState& r) const {
 
 // Where a later request with this prompt could begin at most: the last token is computed anew.
 int64_t Scheduler::last_boundary(const Sample& sample) const {
-  return page_of(static_cast<int64_t>(sample.tokens.size()) - 1) * kPageTokens;
+  return page_of(sample.request.stats.prompt_tokens - 1) * kPageTokens;
 }
 
 size_t Scheduler::prompt_tokens(const Sample& sample, size_t budget) const {
   const auto first = static_cast<size_t>(sample.cached);
-  const size_t left = sample.tokens.size() - first;
+  const size_t prompt = sample.request.request.prompt.size();
+  // Of an answer that was dropped: rows that were decoded one by one never make a block.
+  if (first >= prompt)
+    return std::min({sample.tokens.size() - first, budget, size_t{kPageTokens} - 1});
+  const size_t left = prompt - first;
   size_t count = std::min(left, budget);
   if (count < left && options_.chunk % kPageTokens == 0) {
     const size_t end = (first + count) / kPageTokens * kPageTokens;
@@ -294,16 +341,15 @@ size_t Scheduler::prompt_tokens(const Sample& sample, size_t budget) const {
 std::vector<Slice> Scheduler::plan() const {
   std::vector<Slice> slices;
   for_each_sample([&](Sample& s) {
-    if (s.place != Place::kCache || !s.is_decoding() || !is_whole(s.request)) return;
-    const auto first = static_cast<size_t>(s.cached);
-    slices.push_back({&s, first, s.tokens.size() - first});
+    if (s.place == Place::kCache && s.is_at_end() && is_whole(s.request))
+      slices.push_back({&s, static_cast<size_t>(s.cached), 1});
   });
   // However many are decoding, prompts go on by a page.
   const auto chunk = static_cast<size_t>(options_.chunk);
   const size_t least = std::min<size_t>(chunk, kPageTokens);
   size_t budget = slices.size() + least < chunk ? chunk - slices.size() : least;
   for_each_sample([&](Sample& s) {
-    if (s.place != Place::kCache || s.is_decoding()) return;
+    if (s.place != Place::kCache || s.is_at_end()) return;
     const size_t count = prompt_tokens(s, budget);
     if (count == 0) return;
     slices.push_back({&s, static_cast<size_t>(s.cached), count});
@@ -380,7 +426,7 @@ Status Scheduler::move_beams(RequestState& r, std::span<const BeamSearch::Child>
 
 // The sample has no sequence any more.
 void Scheduler::leave(Sample& sample) {
-  if (sample.place == Place::kNowhere) return;
+  if (sample.place == Place::kNowhere || sample.place == Place::kDropped) return;
   const SessionId id = sample.request.request.session;
   if (id == 0) {
     (void)cache_.release_sequence(sample.sequence);

@@ -4,7 +4,8 @@
 // that fit: what waits starts in the order of submission, and whoever was swapped out comes back
 // before anything else starts. A step takes one token of every sample that is decoding, then, with
 // what is left of the budget, prompts in order; a prompt's part ends on a page, so that every full
-// block is computed as one.
+// block is computed as one. Pages that were dropped are computed again in the prompt's place: the
+// prompt's rows as blocks, the answer's without ever being one.
 #pragma once
 
 #include <map>
@@ -72,11 +73,15 @@ class Scheduler {
   Status start_in_session(Sample& sample, Session& session);
   bool may_start(const RequestState& r);
   bool has_room(uint64_t bytes);
+  Status begin(Sample& sample);
   Status come_back(RequestState& r);
   bool go_out(Sample& sample);
   Status swap_in(SequenceId sequence);
-  Status swap_out(SequenceId sequence);
+  enum class Bound : uint8_t { kSwapMemory, kNone };
+  Status swap_out(SequenceId sequence, int64_t tokens, Bound bound);
   bool swap_out_session();
+  Status come_back(Sample& sample);
+  bool leave_cache(Sample& sample);
   void leave(Sample& sample);
   template <typename Visit>
   void for_each_sample(Visit visit) const;

@@ -163,6 +163,7 @@ const OptionSpec kSpecs[] = {
   {G::kServe, "served-model-name", "NAME", "", "the model's name in requests (default: its file's)", &S::served_name, 0, 0, 0, F::kFilled},
   {G::kServe, "memory", "SIZE", "", "bytes of cache pages (default: nine tenths of what is available once the model is loaded)", &S::serve_memory, 0, 0, 0, F::kSize},
   {G::kServe, "pages", "N", "", "the same, as pages of 64 tokens, sealed and exact", &S::pages, 2, 1e12},
+  {G::kServe, "swap-memory", "SIZE", "", "bytes of memory for answers that are swapped out when pages run out; beyond them they are computed again, to the same bits; 0: always (default: half of what is available beside --memory)", &S::swap_memory, 0, 0, 0, F::kSize},
   {G::kServe, "max-model-len", "N", "0", "tokens of a sequence, prompt and answer; 0: what the model allows", &S::context, 0, 1e9},
   {G::kServe, "max-sequences", "N", "0", "answers that are computed at once; 0: as many as fit", &S::max_sequences, 0, 1e6},
   {G::kServe, "max-queue", "N", "1024", "requests that are accepted and not ended; more are answered 429", &S::max_queue, 1, 1e9},

@@ -24,9 +24,9 @@ ProgramRun while_serving(const std::string& options, const std::string& ask) {
 TEST(Serve, SaysWhatItDoesAndEndsWhenTold) {
   const ProgramRun run = while_serving("--kv int8_token --memory 8M --sinks 0", "true");
   EXPECT_THAT(run.out, HasSubstr("exit 0")) << run.out;
-  for (const char* fact :
-       {"model    ", "compute  ", "cache    int8_token", "pages    8.39 MB",
-        "capacity 256 tokens a sequence; ", "prefixes kept", "serving  ", "stopping: "}) {
+  for (const char* fact : {"model    ", "compute  ", "cache    int8_token", "pages    8.39 MB",
+                           "capacity 256 tokens a sequence; ", "swapping ", "prefixes kept",
+                           "serving  ", "stopping: "}) {
     EXPECT_THAT(run.out, HasSubstr(fact));
   }
 }
@@ -53,6 +53,7 @@ TEST(Serve, CaseH1_BadOptionsAreOneSentence) {
       {{"--memory", "900000G"}, "of memory are available"},
       {{"--api-key-file", "/nowhere"}, "/nowhere"},
       {{"--exact-window", "64"}, "exact window"},
+      {{"--swap-memory", "900000G"}, "--swap-memory is "},
       {{"--max-model-len", "257"}, "takes at most 256 tokens"},
   };
   for (const auto& c : cases) {

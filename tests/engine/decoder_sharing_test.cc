@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
+#include <optional>
 
 #include "base/threads.h"
 #include "engine/engine.h"
@@ -22,7 +24,8 @@ class DecoderSharingTest : public testing::TestWithParam<const char*> {
     identity_ = model_identity(path, model_->info(), options).value();
     invariant_ = options.invariant;
   }
-  void open(const FormatPair& formats, bool prefix_cache, std::vector<int64_t> lengths = {}) {
+  void open(const FormatPair& formats, bool prefix_cache, std::vector<int64_t> lengths = {},
+            std::optional<uint64_t> max_swap_bytes = std::nullopt) {
     engine_.reset();
     CacheOptions options = toy::cache_options(*model_, formats);
     for (size_t l = 0; l < options.layers.size(); ++l) {
@@ -33,7 +36,8 @@ class DecoderSharingTest : public testing::TestWithParam<const char*> {
     options.paths_agree = invariant_;
     if (!lengths.empty()) options.max_bytes = plan_cache(options, lengths)->total_bytes();
     cache_ = std::move(KvCache::create(options, threads_).value());
-    engine_ = std::make_unique<Engine>(*model_, *cache_, EngineOptions{.chunk = 128});
+    engine_ = std::make_unique<Engine>(
+        *model_, *cache_, EngineOptions{.chunk = 128, .max_swap_bytes = max_swap_bytes});
   }
   GenerationRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens) const {
     GenerationRequest r;
@@ -152,6 +156,55 @@ TEST_P(DecoderSharingTest, CaseC7_SamplesAndPreemptionChangeNothing) {
   open(formats, true, {256, 64});
   EXPECT_EQ(ask(request), solo);
   EXPECT_GT(engine_->load().preemptions, 0);
+}
+
+// What is dropped, in the middle of a prompt or of an answer that has whole blocks, is computed
+// again to the same bits: prompts as blocks, answers as rows.
+TEST_P(DecoderSharingTest, CaseC9_PagesThatWereDroppedComeBackByBits) {
+  struct Answer {
+    std::vector<int32_t> tokens;
+    std::vector<double> logprobs;  // of the prompt, then of the tokens
+    bool operator==(const Answer&) const = default;
+  };
+  const auto drain = [&](const std::vector<GenerationRequest>& requests) {
+    std::map<RequestId, size_t> index;
+    for (size_t i = 0; i < requests.size(); ++i) index[engine_->submit(requests[i]).value()] = i;
+    std::vector<Answer> answers(requests.size());
+    while (!engine_->idle()) {
+      for (const GenerationEvent& e : engine_->step()) {
+        EXPECT_TRUE(e.status.ok()) << e.status.message();
+        Answer& answer = answers[index[e.request]];
+        if (e.token) answer.tokens.push_back(*e.token);
+        for (const TokenLogprobs& l : e.prompt_logprobs)
+          answer.logprobs.push_back(l.chosen.logprob);
+        if (e.logprobs) answer.logprobs.push_back(e.logprobs->chosen.logprob);
+      }
+    }
+    EXPECT_TRUE(cache_->check_invariants().ok()) << cache_->check_invariants().message();
+    return answers;
+  };
+  load();
+  std::vector<GenerationRequest> requests;
+  for (uint64_t i = 0; i < 6; ++i) {
+    GenerationRequest r = request_of(random_prompt(10 + i % 3 * 70, i), 250 - 10 - 70 * (i % 3));
+    r.logprobs = 0;
+    if (i % 2 == 1) r.prompt_logprobs = 0;
+    requests.push_back(std::move(r));
+  }
+  const FormatPair formats = {"int8_token", "int4_token_z"};
+  open(formats, false);
+  std::vector<Answer> alone;
+  for (const GenerationRequest& r : requests) alone.push_back(drain({r})[0]);
+  for (const bool prefix_cache : {false, true}) {
+    open(formats, prefix_cache, {256, 192, 64}, 0);
+    const std::vector<Answer> together = drain(requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      EXPECT_EQ(together[i].tokens, alone[i].tokens) << "request " << i;
+      EXPECT_EQ(together[i].logprobs, alone[i].logprobs) << "request " << i;
+    }
+    EXPECT_GT(engine_->load().recomputations, 0);
+    EXPECT_EQ(engine_->load().recomputations, engine_->load().preemptions);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "engine/sharing_harness.h"
@@ -60,6 +61,52 @@ TEST_F(SharingTest, AFolderThatTakesNoFilesCostsNobodyAnAnswer) {
   EXPECT_GT(load.preemptions, 0);
   EXPECT_EQ(load.refused_files, load.preemptions);
   EXPECT_NE(load.refused_why.find("/nowhere/at/all"), std::string::npos) << load.refused_why;
+}
+
+// The memory of what is swapped out has a bound; beyond it answers are computed again, and nobody
+// fails or gets other tokens.
+TEST_F(SharingTest, SwappingKeepsItsBound) {
+  const toy::ToyOptions toy = {.window = 100};
+  for (const FormatPair& formats : some_formats()) {
+    open(formats, {.chunk = 128}, toy);
+    std::vector<Finished> solo;
+    for (size_t i = 0; i < 6; ++i) solo.push_back(alone(request_of(100 + 30 * i, i, 150)));
+    const uint64_t most = bytes_of(formats, toy, {300, 200, 100});
+    const uint64_t of_one = cache_->bytes_at(300) + 128;  // and an image's header
+    for (const uint64_t bound : {uint64_t{0}, of_one, 2 * of_one}) {
+      open_shared(formats, {.chunk = 128, .max_swap_bytes = bound}, toy, most);
+      std::vector<RequestId> ids;
+      for (size_t i = 0; i < 6; ++i) ids.push_back(submit(request_of(100 + 30 * i, i, 150)));
+      std::map<RequestId, Finished> done;
+      uint64_t most_out = 0;
+      while (!engine_->idle()) {
+        take(engine_->step(), done);
+        check();
+        most_out = std::max(most_out, cache_->usage().swapped_bytes);
+      }
+      EXPECT_LE(most_out, bound);
+      EXPECT_EQ(most_out > 0, bound > 0);
+      EXPECT_GT(engine_->load().preemptions, 0);
+      if (bound == 0) {
+        EXPECT_EQ(engine_->load().recomputations, engine_->load().preemptions);
+      }
+      for (size_t i = 0; i < ids.size(); ++i)
+        EXPECT_EQ(done.at(ids[i]).tokens, solo[i].tokens) << formats.name() << " request " << i;
+      EXPECT_EQ(used_bytes(), 0u);
+    }
+  }
+}
+
+// A session's pages can't be computed again as they were: they find a place beyond the bound.
+TEST_F(SharingTest, ASessionIsSwappedOutWhateverTheBound) {
+  const FormatPair formats = {"int8_token", "int8_token"};
+  open_shared(formats, {.max_swap_bytes = 0}, {}, bytes_of(formats, {}, {300}));
+  GenerationRequest first = request_of(150, 1, 5);
+  first.session = engine_->open_session();
+  alone(first);
+  EXPECT_EQ(alone(request_of(250, 3, 20)).finish, FinishReason::kLength);
+  EXPECT_GT(cache_->usage().swapped_bytes, 0u);
+  EXPECT_EQ(engine_->load().recomputations, 0);
 }
 
 // Codes, scales and side blobs leave and come back.
@@ -174,19 +221,21 @@ TEST_F(SharingTest, AnIdleSessionMakesRoomAndIsBackInTime) {
 
 TEST_F(SharingTest, CancelFreesPagesWhereverTheyAre) {
   const FormatPair formats = {"int8_token", "int8_token"};
-  open_shared(formats, {}, {}, bytes_of(formats, {}, {256, 128}));
-  std::vector<RequestId> ids;
-  for (uint64_t i = 0; i < 3; ++i) ids.push_back(submit(request_of(10, i, 240)));
-  while (engine_->load().preempted == 0) {
-    ASSERT_FALSE(engine_->step().empty());
+  for (const std::optional<uint64_t> bound : {std::optional<uint64_t>(), {0}}) {
+    open_shared(formats, {.max_swap_bytes = bound}, {}, bytes_of(formats, {}, {256, 128}));
+    std::vector<RequestId> ids;
+    for (uint64_t i = 0; i < 3; ++i) ids.push_back(submit(request_of(10, i, 240)));
+    while (engine_->load().preempted == 0) {
+      ASSERT_FALSE(engine_->step().empty());
+    }
+    for (const RequestId id : {ids[1], ids[2], ids[0]}) {
+      EXPECT_TRUE(engine_->cancel(id).ok());
+      check();
+    }
+    EXPECT_EQ(used_bytes(), 0u);
+    EXPECT_EQ(cache_->usage().swapped_bytes, 0u);
+    EXPECT_TRUE(engine_->idle());
   }
-  for (const RequestId id : {ids[1], ids[2], ids[0]}) {
-    EXPECT_TRUE(engine_->cancel(id).ok());
-    check();
-  }
-  EXPECT_EQ(used_bytes(), 0u);
-  EXPECT_EQ(cache_->usage().swapped_bytes, 0u);
-  EXPECT_TRUE(engine_->idle());
 }
 
 // A step's tokens are a budget, of which decoding takes its share first.

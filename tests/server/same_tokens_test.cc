@@ -204,7 +204,9 @@ TEST(SameTokens, CaseE5_SixteenAtOnceGetWhatEachWouldAlone) {
       std::vector<size_t> order(requests.size());
       for (size_t i = 0; i < order.size(); ++i) order[i] = i;
       for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[rng.below(i + 1)]);
-      RunningServer server({.cache = tiny_model().cache_options(prefix_cache, max_bytes)});
+      // The small pool's answers are swapped out as far as there is memory, then computed again.
+      RunningServer server({.cache = tiny_model().cache_options(prefix_cache, max_bytes),
+                            .service = {.engine = {.chunk = 64, .max_swap_bytes = of_one}}});
       std::vector<std::vector<Told>> together(requests.size());
       std::atomic<size_t> next = 0;
       std::vector<std::future<void>> clients;
@@ -220,6 +222,9 @@ TEST(SameTokens, CaseE5_SixteenAtOnceGetWhatEachWouldAlone) {
       // The run was what it is meant to be.
       EXPECT_EQ(metric(server, "kvant:prefix_cache_hits_total") > 0, prefix_cache);
       EXPECT_EQ(metric(server, "kvant:num_preemptions_total") > 0, max_bytes > 0);
+      EXPECT_EQ(metric(server, "kvant:num_recomputations_total") > 0, max_bytes > 0);
+      EXPECT_GE(metric(server, "kvant:num_preemptions_total"),
+                metric(server, "kvant:num_recomputations_total"));
       server.stop();
       EXPECT_EQ(server.cache().usage().live_bytes, server.cache().usage().cached_bytes);
       EXPECT_TRUE(server.cache().check_invariants().ok());
