@@ -68,9 +68,8 @@ Status KvCacheImpl::swap_in(SequenceId id) {
   return kvant::swap_in(swap_context(), id);
 }
 
-// Whether every step up to there has its pages in a pool that holds nothing else. The dearest of
-// one token, and of one page, are among the last that end in each slot of a page: earlier ones of
-// the same kind take no more.
+// Whether the steps of one token to the last 64 ends up to there, and that of the last whole page,
+// have their pages in a pool that holds nothing else.
 bool KvCacheImpl::can_grow_to(int64_t tokens) const {
   const auto has_room = [&](int64_t begin, int64_t end) {
     std::vector<size_t> counts;
@@ -92,7 +91,20 @@ bool KvCacheImpl::can_grow_to(int64_t tokens) const {
 
 int64_t KvCacheImpl::longest_sequence() const {
   if (!pool_.is_limited()) return kMaxSequenceTokens;
+  // Once every window has left the sinks and the exact pages behind, a page later nothing is
+  // cheaper, and the longest can be searched for. Before, a window may give up exact pages, and
+  // every page is looked at.
+  int64_t varied_pages = 0;
+  for (const PageGroup& group : groups_) {
+    const ReadRule& rule = group.layout.rule;
+    varied_pages =
+        std::max(varied_pages, num_pages(rule.window) + rule.sink_pages + rule.exact_pages + 2);
+  }
   int64_t fits = 0, too_many = kMaxSequenceTokens + 1;
+  for (int64_t page = 1; page <= varied_pages && too_many > kMaxSequenceTokens; ++page) {
+    const int64_t end = page * kPageTokens;
+    can_grow_to(end) ? fits = end : too_many = end;
+  }
   while (too_many - fits > 1) {
     const int64_t tokens = fits + (too_many - fits) / 2;
     (can_grow_to(tokens) ? fits : too_many) = tokens;

@@ -24,7 +24,7 @@ class DecoderSharingTest : public testing::TestWithParam<const char*> {
     identity_ = model_identity(path, model_->info(), options).value();
     invariant_ = options.invariant;
   }
-  void open(const FormatPair& formats, bool prefix_cache, std::vector<int64_t> lengths = {},
+  void open(const FormatPair& formats, bool prefix_cache, uint64_t max_bytes = 0,
             std::optional<uint64_t> max_swap_bytes = std::nullopt) {
     engine_.reset();
     CacheOptions options = toy::cache_options(*model_, formats);
@@ -34,10 +34,16 @@ class DecoderSharingTest : public testing::TestWithParam<const char*> {
     options.model_identity = identity_;
     options.prefix_cache = prefix_cache;
     options.paths_agree = invariant_;
-    if (!lengths.empty()) options.max_bytes = plan_cache(options, lengths)->total_bytes();
+    options.max_bytes = max_bytes;
     cache_ = std::move(KvCache::create(options, threads_).value());
     engine_ = std::make_unique<Engine>(
         *model_, *cache_, EngineOptions{.chunk = 128, .max_swap_bytes = max_swap_bytes});
+  }
+  // What the longest sequence holds at its dearest: with windows that isn't its end.
+  uint64_t bytes_of_one() const {
+    uint64_t most = 0;
+    for (int64_t n = 1; n <= 256; ++n) most = std::max(most, cache_->bytes_at(n));
+    return most;
   }
   GenerationRequest request_of(std::vector<int32_t> prompt, int64_t max_tokens) const {
     GenerationRequest r;
@@ -153,7 +159,7 @@ TEST_P(DecoderSharingTest, CaseC7_SamplesAndPreemptionChangeNothing) {
   open(formats, true);
   EXPECT_EQ(ask(request), solo);
   EXPECT_EQ(engine_->load().preemptions, 0);
-  open(formats, true, {256, 64});
+  open(formats, true, bytes_of_one() * 3 / 2);
   EXPECT_EQ(ask(request), solo);
   EXPECT_GT(engine_->load().preemptions, 0);
 }
@@ -164,16 +170,15 @@ TEST_P(DecoderSharingTest, CaseC9_PagesThatWereDroppedComeBackByBits) {
   struct Answer {
     std::vector<int32_t> tokens;
     std::vector<double> logprobs;  // of the prompt, then of the tokens
-    bool operator==(const Answer&) const = default;
   };
   const auto drain = [&](const std::vector<GenerationRequest>& requests) {
     std::map<RequestId, size_t> index;
     for (size_t i = 0; i < requests.size(); ++i) index[engine_->submit(requests[i]).value()] = i;
-    std::vector<Answer> answers(requests.size());
+    std::vector<Answer> answers(requests.size() * 2);  // of two samples at most
     while (!engine_->idle()) {
       for (const GenerationEvent& e : engine_->step()) {
         EXPECT_TRUE(e.status.ok()) << e.status.message();
-        Answer& answer = answers[index[e.request]];
+        Answer& answer = answers[index[e.request] * 2 + static_cast<size_t>(e.sample)];
         if (e.token) answer.tokens.push_back(*e.token);
         for (const TokenLogprobs& l : e.prompt_logprobs)
           answer.logprobs.push_back(l.chosen.logprob);
@@ -189,18 +194,23 @@ TEST_P(DecoderSharingTest, CaseC9_PagesThatWereDroppedComeBackByBits) {
     GenerationRequest r = request_of(random_prompt(10 + i % 3 * 70, i), 250 - 10 - 70 * (i % 3));
     r.logprobs = 0;
     if (i % 2 == 1) r.prompt_logprobs = 0;
+    r.num_samples = i % 2 == 0 ? 2 : 1;
     requests.push_back(std::move(r));
   }
   const FormatPair formats = {"int8_token", "int4_token_z"};
   open(formats, false);
+  const uint64_t most = bytes_of_one() * 3 / 2;
   std::vector<Answer> alone;
-  for (const GenerationRequest& r : requests) alone.push_back(drain({r})[0]);
+  for (const GenerationRequest& r : requests) {
+    for (Answer& answer : drain({r})) alone.push_back(std::move(answer));
+  }
   for (const bool prefix_cache : {false, true}) {
-    open(formats, prefix_cache, {256, 192, 64}, 0);
+    open(formats, prefix_cache, most, 0);
+    ASSERT_EQ(engine_->context(), 256);
     const std::vector<Answer> together = drain(requests);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(together[i].tokens, alone[i].tokens) << "request " << i;
-      EXPECT_EQ(together[i].logprobs, alone[i].logprobs) << "request " << i;
+    for (size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(together[i].tokens, alone[i].tokens) << "answer " << i;
+      EXPECT_EQ(together[i].logprobs, alone[i].logprobs) << "answer " << i;
     }
     EXPECT_GT(engine_->load().recomputations, 0);
     EXPECT_EQ(engine_->load().recomputations, engine_->load().preemptions);
