@@ -129,16 +129,16 @@ void print_summary(const Measured& measured) {
     known += v.measured.has_value();
     reached += v.reached;
   }
-  fmt::print(stderr, "{}\n", cpu_description());
+  note("{}\n", cpu_description());
   for (const TargetReport& of : measured.reports) {
     for (const AttentionBandwidth& b : of.report.bandwidths) {
-      fmt::print(stderr, "{}: {}, memory reads {}/s\n", of.run->name, counted(b.threads, "thread"),
-                 human_bytes(b.bytes_per_second));
+      note("{}: {}, memory reads {}/s\n", of.run->name, counted(b.threads, "thread"),
+           human_bytes(b.bytes_per_second));
     }
   }
-  fmt::print(stderr, "{}; {} of {} reached, {} not measured\n", isa_name(active_isa()), reached,
-             counted(static_cast<int64_t>(known), "target"), measured.verdicts.size() - known);
-  if (!measured.notes.empty()) fmt::print(stderr, "note     {}\n", measured.notes);
+  note("{}; {} of {} reached, {} not measured\n", isa_name(active_isa()), reached,
+       counted(static_cast<int64_t>(known), "target"), measured.verdicts.size() - known);
+  if (!measured.notes.empty()) note("note     {}\n", measured.notes);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ class Chat {
   }
 
   void prompt() const {
-    if (terminal_) fmt::print(stderr, "{}", paint("> ", Color::kGreen, has_colors(stderr)));
+    if (terminal_) note("{}", paint("> ", Color::kGreen, has_colors(stderr)));
   }
 
   void reset() {
@@ -86,9 +86,8 @@ class Chat {
     KVANT_ASSIGN(const Answer answer, run_request(engine_, std::move(request), Show::kYes,
                                                   &InterruptScope::interrupted));
     messages_.push_back({"assistant", answer.text});
-    fmt::print(stderr, "{}\n",
-               paint(describe(answer, cache_.usage(), open_.caches.front().exact_bits()),
-                     Color::kDim, has_colors(stderr)));
+    note("{}\n", paint(describe(answer, cache_.usage(), open_.caches.front().exact_bits()),
+                       Color::kDim, has_colors(stderr)));
     return {};
   }
 

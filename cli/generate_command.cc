@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/open_model.h"
 #include "cli/prompt.h"
+#include "cli/terminal.h"
 
 namespace kvant::cli {
 namespace {
@@ -64,7 +65,7 @@ Status run_generate(const Invocation& in) {
   KVANT_ASSIGN(const Answer answer,
                run_request(engine, std::move(request), show, [] { return false; }));
   const CacheUsage usage = cache->usage();
-  fmt::print(stderr, "{}\n", describe(answer, usage, choice.exact_bits()));
+  note("{}\n", describe(answer, usage, choice.exact_bits()));
   if (!in.settings.json.empty()) {
     Json json = run_facts(in, open);
     json["kv"] = choice.name;

@@ -9,6 +9,7 @@
 #include "cli/help.h"
 #include "cli/memory.h"
 #include "cli/output.h"
+#include "cli/terminal.h"
 #include "simd/cpu.h"
 
 namespace kvant::cli {
@@ -274,12 +275,12 @@ int main(int argc, char** argv) {
   kvant::cli::MemoryBudget memory;
   try {
     const kvant::Status status = kvant::cli::run(words, memory);
-    if (!status.ok()) fmt::print(stderr, "kvant: {}\n", kvant::cli::one_line(status.message()));
+    if (!status.ok()) note("kvant: {}\n", kvant::cli::one_line(status.message()));
     return kvant::exit_code(status.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "kvant: {}{}\n", memory.explain_shortage(), memory.advice());
+    note("kvant: {}{}\n", memory.explain_shortage(), memory.advice());
   } catch (const std::exception& e) {
-    fmt::print(stderr, "kvant: {}\n", kvant::cli::one_line(e.what()));
+    note("kvant: {}\n", kvant::cli::one_line(e.what()));
   }
   return 1;
 }

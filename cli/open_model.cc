@@ -183,9 +183,9 @@ std::string layer_kernel(const CacheLayer& layer, Side side) {
 void announce_layers(const CachePlanChoice& choice) {
   for (size_t l = 0; l < choice.formats.effective.size(); ++l) {
     const CacheLayer& layer = choice.options.layers[l];
-    fmt::print(stderr, "  layer {:<3} asked {:<36} effective {:<36} kernels {} {}\n", l,
-               choice.formats.requested[l].name(), choice.formats.effective[l].name(),
-               layer_kernel(layer, Side::kKey), layer_kernel(layer, Side::kValue));
+    note("  layer {:<3} asked {:<36} effective {:<36} kernels {} {}\n", l,
+         choice.formats.requested[l].name(), choice.formats.effective[l].name(),
+         layer_kernel(layer, Side::kKey), layer_kernel(layer, Side::kValue));
   }
 }
 
@@ -194,9 +194,9 @@ void announce_layers(const CachePlanChoice& choice) {
 void announce_notes(const std::vector<std::string>& notes, bool all) {
   constexpr size_t kShown = 2;
   const size_t shown = all || notes.size() <= kShown + 1 ? notes.size() : kShown;
-  for (size_t i = 0; i < shown; ++i) fmt::print(stderr, "note     {}\n", notes[i]);
+  for (size_t i = 0; i < shown; ++i) note("note     {}\n", notes[i]);
   if (shown < notes.size()) {
-    fmt::print(stderr, "note     and {} more like these (-v lists them)\n", notes.size() - shown);
+    note("note     and {} more like these (-v lists them)\n", notes.size() - shown);
   }
 }
 
@@ -294,36 +294,32 @@ std::string describe_formats(std::span<const FormatPair> layers) {
 
 void announce(const Invocation& in, const OpenModel& open) {
   const ModelInfo& info = open.model->info();
-  fmt::print(stderr, "model    {} ({}, {}, {} parameters, {} of weights: {})\n",
-             info.name.empty() ? in.model : info.name, info.architecture,
-             counted(info.num_layers, "layer"),
-             human_count(static_cast<double>(info.num_parameters)),
-             human_bytes(static_cast<double>(info.weight_bytes)), weight_summary(info));
+  note("model    {} ({}, {}, {} parameters, {} of weights: {})\n",
+       info.name.empty() ? in.model : info.name, info.architecture,
+       counted(info.num_layers, "layer"), human_count(static_cast<double>(info.num_parameters)),
+       human_bytes(static_cast<double>(info.weight_bytes)), weight_summary(info));
   if (info.traits.declared != nullptr) {
-    fmt::print(stderr, "declared the checkpoint declares a cache of {}\n",
-               info.traits.declared->name);
+    note("declared the checkpoint declares a cache of {}\n", info.traits.declared->name);
   }
-  fmt::print(stderr, "compute  {}; attention {}; {}{}\n", info.compute, isa_name(active_isa()),
-             counted(open.threads->num_threads(), "thread"),
-             in.settings.invariant ? "; invariant" : "");
+  note("compute  {}; attention {}; {}{}\n", info.compute, isa_name(active_isa()),
+       counted(open.threads->num_threads(), "thread"), in.settings.invariant ? "; invariant" : "");
   announce_notes(info.notes, true);
   announce_notes(info.cache_scales.notes, true);
   if (open.calibration) {
-    fmt::print(stderr, "learned  {}: {}\n", open.calibration->path().string(),
-               learned_text(*open.calibration));
+    note("learned  {}: {}\n", open.calibration->path().string(), learned_text(*open.calibration));
   }
   for (const CachePlanChoice& choice : open.caches) {
     const bool changed = choice.formats.requested != choice.formats.effective;
     fmt::print(
         stderr, "cache    {}: {}{}\n", choice.name, describe_formats(choice.formats.effective),
         changed ? fmt::format("; asked {}", describe_formats(choice.formats.requested)) : "");
-    for (const std::string& said : choice.scales) fmt::print(stderr, "scales   {}\n", said);
+    for (const std::string& said : choice.scales) note("scales   {}\n", said);
     announce_notes(choice.formats.notes, in.settings.verbose);
     if (in.settings.verbose) announce_layers(choice);
   }
   if (!open.caches.empty()) {
-    fmt::print(stderr, "kept     first {} tokens exact, {} recent tokens and the open page exact\n",
-               in.settings.sinks, in.settings.exact_window);
+    note("kept     first {} tokens exact, {} recent tokens and the open page exact\n",
+         in.settings.sinks, in.settings.exact_window);
     if (in.settings.decode_pages) {
       fmt::print(stderr,
                  "products in double from decoded pages (slow: no kernel of a format runs)\n");

@@ -24,9 +24,7 @@ void note_bad_utf8(std::string_view text, std::string_view what) {
     if (step.unit != tokenizer::Utf8Unit::kCharacter) bad += static_cast<int64_t>(step.length);
     text.remove_prefix(step.length);
   }
-  if (bad > 0)
-    fmt::print(stderr, "note     not UTF-8: {} of {}, read as U+FFFD\n", counted(bad, "byte"),
-               what);
+  if (bad > 0) note("note     not UTF-8: {} of {}, read as U+FFFD\n", counted(bad, "byte"), what);
 }
 
 Result<std::vector<int32_t>> text_tokens(const Tokenizer& tokenizer, std::string_view text) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 
 #include "cli/memory.h"
@@ -73,10 +74,10 @@ void announce_room(const KvCache& cache, const Engine& engine, int64_t chunk) {
   const CacheRoom room = cache.room();
   const auto bytes = static_cast<double>(cache.options().max_bytes);
   const uint64_t of_one = cache.bytes_at(engine.context());
-  fmt::print(stderr, "pages    {} of pages, {} a page of 64 tokens at most; chunks of {} tokens\n",
-             human_bytes(bytes), human_bytes(static_cast<double>(room.page_bytes)), chunk);
-  fmt::print(stderr, "capacity {} tokens a sequence; {} sequences of that length at once\n",
-             engine.context(), of_one == 0 ? 0 : cache.options().max_bytes / of_one);
+  note("pages    {} of pages, {} a page of 64 tokens at most; chunks of {} tokens\n",
+       human_bytes(bytes), human_bytes(static_cast<double>(room.page_bytes)), chunk);
+  note("capacity {} tokens a sequence; {} sequences of that length at once\n", engine.context(),
+       of_one == 0 ? 0 : cache.options().max_bytes / of_one);
 }
 
 std::string formats_of(const CacheOptions& options, int layer) {
@@ -87,6 +88,7 @@ std::string formats_of(const CacheOptions& options, int layer) {
 }  // namespace
 
 Status run_serve(const Invocation& in) {
+  std::signal(SIGPIPE, SIG_IGN);  // a log whose reader is gone ends nothing
   const Settings& settings = in.settings;
   KVANT_ASSIGN(const bool shares, is_on(settings.prefix_cache));
   KVANT_ASSIGN(std::vector<std::string> keys, read_keys(settings.api_key_file));
@@ -116,10 +118,9 @@ Status run_serve(const Invocation& in) {
                  .max_swap_bytes = swap_bytes},
       .max_queue = settings.max_queue};
   announce_room(*cache, Engine(*open.model, *cache, service_options.engine), settings.chunk);
-  fmt::print(stderr, "swapping {} of memory, then pages are computed again\n",
-             human_bytes(static_cast<double>(swap_bytes)));
-  fmt::print(stderr, "prefixes {}\n",
-             shares ? "kept, sealed, until their pages are needed" : "off");
+  note("swapping {} of memory, then pages are computed again\n",
+       human_bytes(static_cast<double>(swap_bytes)));
+  note("prefixes {}\n", shares ? "kept, sealed, until their pages are needed" : "off");
 
   server::Metrics metrics(name);
   SealingProbe probe(*cache, std::max<int64_t>(settings.error_pages, 1),
@@ -136,8 +137,8 @@ Status run_serve(const Invocation& in) {
                            .api_keys = std::move(keys),
                            .cors_origin = settings.cors});
   KVANT_TRY(http.listen());
-  fmt::print(stderr, "serving  {} at http://{}:{}\n", name, settings.host, http.port());
-  http.run([](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+  note("serving  {} at http://{}:{}\n", name, settings.host, http.port());
+  http.run([](const std::string& line) { note("{}\n", line); });
   return {};
 }
 

@@ -97,7 +97,7 @@ Progress::Progress(std::string label)
 }
 
 Progress::~Progress() {
-  if (shown_) fmt::print(stderr, "\r\x1b[K");
+  if (shown_) note("\r\x1b[K");
 }
 
 void Progress::update(double share, std::string_view detail) {
@@ -105,8 +105,7 @@ void Progress::update(double share, std::string_view detail) {
   if (!shown_ || (percent == last_percent_ && detail.empty())) return;
   last_percent_ = percent;
   const int full = percent * 30 / 100;
-  fmt::print(stderr, "\r{} [{:=<{}}{: <{}}] {:3} %{}\x1b[K", label_, "", full, "", 30 - full,
-             percent, detail);
+  note("\r{} [{:=<{}}{: <{}}] {:3} %{}\x1b[K", label_, "", full, "", 30 - full, percent, detail);
   std::fflush(stderr);
 }
 

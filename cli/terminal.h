@@ -2,13 +2,24 @@
 // reads them.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvant::cli {
+
+// Prints to stderr. What can't be written there, because its disk is full or its reader is gone, is
+// dropped: a note never costs an answer.
+template <typename... Args>
+void note(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+}
 
 enum class Color : uint8_t { kPlain, kBold, kDim, kGreen, kYellow, kRed };
 

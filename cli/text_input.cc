@@ -153,9 +153,8 @@ Result<WindowedText> read_windows(const Settings& settings, TextInput& input, co
     out.context = have;
   }
   if (out.context < settings.context) {
-    fmt::print(stderr, "note     --context is {}, all that {} {}\n", out.context,
-               out.context < most ? input.source() : "the model",
-               out.context < most ? "has" : "takes");
+    note("note     --context is {}, all that {} {}\n", out.context,
+         out.context < most ? input.source() : "the model", out.context < most ? "has" : "takes");
   }
   for (size_t at = 0; out.ids.size() < static_cast<size_t>(settings.windows * out.context);) {
     if (at > 0) out.ids.insert(out.ids.end(), prefix.begin(), prefix.end());

@@ -83,8 +83,9 @@ void Service::work() {
       commands.swap(commands_);
     }
     for (auto& command : commands) std::visit([this](auto& c) { take(std::move(c)); }, command);
-    for (const GenerationEvent& event : engine_.step()) tell(event);
-    publish();
+    const std::vector<GenerationEvent> events = engine_.step();
+    publish();  // before anyone is told: who has an answer finds it counted
+    for (const GenerationEvent& event : events) tell(event);
   }
 }
 

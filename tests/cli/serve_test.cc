@@ -1,6 +1,10 @@
 // kvant serve as a process, and kvant load against it.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tiny_chat_model.h"
 
@@ -39,6 +43,53 @@ TEST(Serve, BearsKvantLoad) {
                         "--ignore-eos --concurrency 1,4 --requests 12 --slo ttft=2s,itl=1s");
   EXPECT_THAT(run.out, HasSubstr("exit 0")) << run.out << run.err;
   EXPECT_THAT(run.out, HasSubstr("load  done  failed"));
+}
+
+// A port that nobody listens on now.
+std::string free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  auto* any = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(::bind(socket, any, size), 0);
+  EXPECT_EQ(::getsockname(socket, any, &size), 0);
+  ::close(socket);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+// Of a shell: a server at that port in the background, its log somewhere, and a wait until it
+// answers (a load of one request comes through).
+std::string served_at(const std::string& port, const std::string& log) {
+  const std::string load = quoted(KVANT_PROGRAM) + " load http://127.0.0.1:" + port +
+                           " --input-len 8 --output-len 2 --ignore-eos --concurrency 1 --requests ";
+  return "ask() { " + load + "$1 --timeout 20; }; " + quoted(KVANT_PROGRAM) + " serve " +
+         quoted(tiny_chat_model()) + " --kv int8_token --memory 8M --port " + port + " 2>" +
+         quoted(log) +
+         " & pid=$!; i=0; while ! ask 1 >/dev/null 2>&1 && kill -0 $pid && [ $i -lt " +
+         "300 ]; do sleep 0.05; i=$((i+1)); done; ";
+}
+
+// Whatever can't be written of the log, requests are served, and the end is an orderly one.
+TEST(Serve, AFullDiskForLogsEndsNothing) {
+  const ProgramRun run = run_shell(served_at(free_port(), "/dev/full") +
+                                   "ask 5; kill -TERM $pid; wait $pid; echo exit $?");
+  EXPECT_THAT(run.out, HasSubstr("load  done  failed")) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("exit 0")) << run.out << run.err;
+}
+
+// Killed while it answers, it leaves nothing that keeps the next one from the same port.
+TEST(Serve, KilledAndStartedAgain) {
+  const std::string port = free_port();
+  const std::string first = served_at(port, "/dev/null");
+  const ProgramRun run =
+      run_shell(first +
+                "ask 100000 >/dev/null 2>&1 & asking=$!; sleep 0.3; kill -KILL $pid; wait $pid; "
+                "kill -TERM $asking; wait $asking; " +
+                first + "ask 5; kill -TERM $pid; wait $pid; echo exit $?");
+  EXPECT_THAT(run.out, HasSubstr("load  done  failed")) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("exit 0")) << run.out << run.err;
 }
 
 TEST(Serve, CaseH1_BadOptionsAreOneSentence) {

@@ -166,7 +166,7 @@ TEST_P(DecoderSharingTest, CaseC7_SamplesAndPreemptionChangeNothing) {
 
 // What is dropped, in the middle of a prompt or of an answer that has whole blocks, is computed
 // again to the same bits: prompts as blocks, answers as rows.
-TEST_P(DecoderSharingTest, CaseC9_PagesThatWereDroppedComeBackByBits) {
+TEST_P(DecoderSharingTest, PagesThatWereDroppedComeBackByBits) {
   struct Answer {
     std::vector<int32_t> tokens;
     std::vector<double> logprobs;  // of the prompt, then of the tokens

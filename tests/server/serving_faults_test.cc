@@ -128,9 +128,75 @@ TEST_F(FaultsTest, WhoGoesAwayIsCancelled) {
   EXPECT_EQ(cache_->usage().live_bytes, cache_->usage().cached_bytes);
 }
 
+// A reset at every phase of a request costs nobody anything, and leaves no pages.
+TEST_F(FaultsTest, ResetsAtEveryPhase) {
+  Json body = kLong;
+  const std::string whole = post_bytes("/v1/completions", body.dump());
+  body["stream"] = true;
+  const std::string stream = post_bytes("/v1/completions", body.dump());
+  const size_t head = whole.find("\r\n\r\n") + 4;
+  struct Phase {
+    const char* name;
+    std::string sent;
+    const char* heard;  // before the reset; empty: nothing is waited for
+  };
+  const Phase phases[] = {
+      {"nothing was sent", "", ""},
+      {"in the request line", whole.substr(0, 9), ""},
+      {"in the header", whole.substr(0, head - 7), ""},
+      {"before the body", whole.substr(0, head), ""},
+      {"in the body", whole.substr(0, head + 20), ""},
+      {"all was sent", whole, ""},
+      {"another was sent ahead", whole + whole, ""},
+      {"a stream was asked for", stream, ""},
+      {"the stream's head came", stream, "\r\n\r\n"},
+      {"in the stream", stream, "data: "},
+      {"between two requests", "GET /health HTTP/1.1\r\n\r\n", "\"ok\""},
+      {"in the second request", "GET /health HTTP/1.1\r\n\r\n" + stream.substr(0, head), "\"ok\""},
+  };
+  for (const Phase& phase : phases) {
+    for (int i = 0; i < 3; ++i) {
+      RawClient client(port_);
+      client.send(phase.sent);
+      if (*phase.heard != '\0') client.read_until(phase.heard);
+      client.reset();
+    }
+    EXPECT_EQ(complete({{"prompt", "a"}, {"max_tokens", 2}}).at("choices").size(), 1u)
+        << phase.name;
+    EXPECT_TRUE(becomes_idle()) << phase.name;
+    EXPECT_EQ(cache_->usage().live_bytes, cache_->usage().cached_bytes) << phase.name;
+  }
+}
+
+// Two tenants with one prompt never share a page: not by the counts, nor by the time to the first
+// token, which is printed and not judged.
+TEST_F(FaultsTest, CaseC15_TenantsShareNothingByCountsNorByTime) {
+  const Json prompt = toy::random_tokens(3900, 5);
+  const auto ask_as = [&](const std::string& tenant) {
+    const double hits = metric("kvant:prefix_cache_hits_total");
+    const double queries = metric("kvant:prefix_cache_queries_total");
+    const double seconds = metric("kvant:time_to_first_token_seconds_sum");
+    const Json answer = complete({{"prompt", prompt}, {"max_tokens", 1}, {"cache_salt", tenant}});
+    std::printf("tenant %s: %s of 3900 tokens found, first token after %.1f ms\n", tenant.c_str(),
+                answer.at("usage").at("prompt_tokens_details").at("cached_tokens").dump().c_str(),
+                1000 * (metric("kvant:time_to_first_token_seconds_sum") - seconds));
+    EXPECT_EQ(metric("kvant:prefix_cache_queries_total") - queries, 3900);
+    return metric("kvant:prefix_cache_hits_total") - hits;
+  };
+  EXPECT_EQ(ask_as("a"), 0);
+  const double of_a = metric("kvant:kv_cache_bytes{model_name=\"toy\",pages=\"prefix_cache_only\"");
+  EXPECT_EQ(ask_as("b"), 0) << "b never asked before";
+  // Nothing is held in common: b's pages are as many again.
+  EXPECT_EQ(metric("kvant:kv_cache_bytes{model_name=\"toy\",pages=\"prefix_cache_only\""),
+            2 * of_a);
+  EXPECT_EQ(ask_as("a"), 3840);
+  EXPECT_EQ(ask_as("b"), 3840);
+  EXPECT_EQ(ask_as("c"), 0);
+}
+
 // A stream of megabytes whose client never reads: it is dropped as soon as its buffers are full, by
 // bytes and not by time, and others are answered meanwhile.
-TEST_F(FaultsTest, CaseF4_WhoNeverReadsIsDroppedAndStallsNobody) {
+TEST_F(FaultsTest, WhoNeverReadsIsDroppedAndStallsNobody) {
   constexpr size_t kUnread = 200'000;
   reopen({.http = {.write_seconds = 3600, .max_unread_bytes = kUnread, .socket_bytes = 16 << 10}});
   Json body = kLong;
