@@ -77,10 +77,8 @@ struct Settings {
   int64_t requests = 0, warmup = 0, max_concurrency = 0;
   bool ignore_eos = false, find_max = false;
   // serving
-  std::string host, serve_memory, prefix_cache, cors, served_name;
-  int64_t port = 0, pages = 0, max_sequences = 0, max_queue = 0, error_pages = 0;
   std::string host, serve_memory, swap_memory, prefix_cache, cors, served_name;
-  int64_t port = 0, pages = 0, max_sequences = 0, max_queue = 0;
+  int64_t port = 0, pages = 0, max_sequences = 0, max_queue = 0, error_pages = 0;
   // output
   std::string json, csv, out;
 
