@@ -275,12 +275,12 @@ int main(int argc, char** argv) {
   kvant::cli::MemoryBudget memory;
   try {
     const kvant::Status status = kvant::cli::run(words, memory);
-    if (!status.ok()) note("kvant: {}\n", kvant::cli::one_line(status.message()));
+    if (!status.ok()) kvant::cli::note("kvant: {}\n", kvant::cli::one_line(status.message()));
     return kvant::exit_code(status.code());
   } catch (const std::bad_alloc&) {
-    note("kvant: {}{}\n", memory.explain_shortage(), memory.advice());
+    kvant::cli::note("kvant: {}{}\n", memory.explain_shortage(), memory.advice());
   } catch (const std::exception& e) {
-    note("kvant: {}\n", kvant::cli::one_line(e.what()));
+    kvant::cli::note("kvant: {}\n", kvant::cli::one_line(e.what()));
   }
   return 1;
 }
