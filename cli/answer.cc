@@ -37,9 +37,8 @@ void note_idle_sampling(const Settings& s) {
     if (s.is_given(name)) idle.push_back(fmt::format("--{}", name));
   }
   if (idle.empty()) return;
-  fmt::print(stderr,
-             "note     {}: no effect without a --temperature above 0, the best token is taken\n",
-             fmt::join(idle, ", "));
+  note("note     {}: no effect without a --temperature above 0, the best token is taken\n",
+       fmt::join(idle, ", "));
 }
 
 Result<Answer> run_request(Engine& engine, GenerationRequest request, Show show,

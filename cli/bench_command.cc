@@ -129,12 +129,10 @@ Status bench_attention_command(const Invocation& in) {
                  bench_attention(request, pools, [&](double share) { progress.update(share); }));
   }
   name_rows(report, split_items(s.kv));
-  fmt::print(
-      stderr,
-      "attention of {}, {} on {} of {} channels, {} tokens cached; {}, {}; memory reads {}/s\n",
-      counted(s.queries, "query token"), counted(s.heads, "head"), counted(s.kv_heads, "KV head"),
-      s.dim, s.token_counts, counted(threads.num_threads(), "thread"), isa_name(active_isa()),
-      human_bytes(report.bandwidths[0].bytes_per_second));
+  note("attention of {}, {} on {} of {} channels, {} tokens cached; {}, {}; memory reads {}/s\n",
+       counted(s.queries, "query token"), counted(s.heads, "head"), counted(s.kv_heads, "KV head"),
+       s.dim, s.token_counts, counted(threads.num_threads(), "thread"), isa_name(active_isa()),
+       human_bytes(report.bandwidths[0].bytes_per_second));
   if (!report.notes.empty()) note("note     {}\n", report.notes);
   if (!s.json.empty()) KVANT_TRY(write_json(s.json, report_json(s, shape, report, pairs)));
   return takes_output(s.json) ? Status() : write_text("-", render(report));

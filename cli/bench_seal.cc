@@ -116,11 +116,11 @@ Status bench_seal_command(const Invocation& in) {
       progress.update(static_cast<double>(rows.size()) / static_cast<double>(pairs.size()));
     }
   }
-  fmt::print(stderr,
-             "rows of BF16 into {} of {} channels; encoders on one thread, a prefill and decode "
-             "steps behind {} tokens on {}; {}\n",
-             counted(s.kv_heads, "KV head"), s.dim, s.token_counts, threads.num_threads(),
-             isa_name(active_isa()));
+  note(
+      "rows of BF16 into {} of {} channels; encoders on one thread, a prefill and decode "
+      "steps behind {} tokens on {}; {}\n",
+      counted(s.kv_heads, "KV head"), s.dim, s.token_counts, threads.num_threads(),
+      isa_name(active_isa()));
   if (!s.json.empty())
     KVANT_TRY(write_json(s.json, report_json(s, shape, threads.num_threads(), rows)));
   return takes_output(s.json) ? Status() : write_text("-", render(rows));

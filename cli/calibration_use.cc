@@ -121,11 +121,11 @@ void note_overlap(const std::optional<Sidecar>& calibration, std::string_view te
   if (!calibration) return;
   const Overlap overlap = overlap_of(text, calibration->facts().lines);
   if (overlap.shared == 0) return;
-  fmt::print(stderr,
-             "warning  {} of the {} read of the text were calibrated on: what is measured on them "
-             "is no test "
-             "of the calibration\n",
-             overlap.shared, counted(overlap.lines, "line"));
+  note(
+      "warning  {} of the {} read of the text were calibrated on: what is measured on them "
+      "is no test "
+      "of the calibration\n",
+      overlap.shared, counted(overlap.lines, "line"));
 }
 
 }  // namespace kvant::cli

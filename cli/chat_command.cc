@@ -31,9 +31,7 @@ class Chat {
 
   Status run() {
     if (terminal_)
-      fmt::print(
-          stderr,
-          "Type a message; /reset starts anew, /exit (or Ctrl-D) ends, Ctrl-C ends an answer.\n");
+      note("Type a message; /reset starts anew, /exit (or Ctrl-D) ends, Ctrl-C ends an answer.\n");
     for (std::string line; prompt(), read_line(line);) {
       if (line.empty()) continue;
       if (line == "/exit" || line == "/quit") break;
@@ -74,9 +72,8 @@ class Chat {
     KVANT_ASSIGN(std::vector<int32_t> tokens, chat_tokens(open_.model->tokenizer(), messages_));
     if (static_cast<int64_t>(tokens.size()) > engine_.context()) {
       messages_.pop_back();
-      fmt::print(stderr,
-                 "the conversation has {} tokens, the context holds {}; /reset starts anew\n",
-                 tokens.size(), engine_.context());
+      note("the conversation has {} tokens, the context holds {}; /reset starts anew\n",
+           tokens.size(), engine_.context());
       return {};
     }
     note_bad_utf8(line, "the message");

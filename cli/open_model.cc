@@ -310,9 +310,8 @@ void announce(const Invocation& in, const OpenModel& open) {
   }
   for (const CachePlanChoice& choice : open.caches) {
     const bool changed = choice.formats.requested != choice.formats.effective;
-    fmt::print(
-        stderr, "cache    {}: {}{}\n", choice.name, describe_formats(choice.formats.effective),
-        changed ? fmt::format("; asked {}", describe_formats(choice.formats.requested)) : "");
+    note("cache    {}: {}{}\n", choice.name, describe_formats(choice.formats.effective),
+         changed ? fmt::format("; asked {}", describe_formats(choice.formats.requested)) : "");
     for (const std::string& said : choice.scales) note("scales   {}\n", said);
     announce_notes(choice.formats.notes, in.settings.verbose);
     if (in.settings.verbose) announce_layers(choice);
@@ -321,8 +320,7 @@ void announce(const Invocation& in, const OpenModel& open) {
     note("kept     first {} tokens exact, {} recent tokens and the open page exact\n",
          in.settings.sinks, in.settings.exact_window);
     if (in.settings.decode_pages) {
-      fmt::print(stderr,
-                 "products in double from decoded pages (slow: no kernel of a format runs)\n");
+      note("products in double from decoded pages (slow: no kernel of a format runs)\n");
     }
   }
 }

@@ -119,7 +119,7 @@ TEST_F(BeamSearchTest, CaseC7_BeamsAreThoseOfANaiveSearch) {
 TEST_F(BeamSearchTest, EndsAndLengthPenaltiesRankAsInANaiveSearch) {
   const FormatPair formats = {"int8_token", "int8_token"};
   for (const double penalty : {-2.0, 0.0, 0.5, 1.0, 2.0}) {
-    for (uint64_t seed = 0; seed < 6; ++seed) {
+    for (uint64_t seed = 0; seed < (kSlowBuild ? 4 : 40); ++seed) {
       GenerationRequest request = beams_of(20, seed, 3, 8, penalty);
       request.min_tokens = static_cast<int64_t>(seed % 3);
       open(formats, {}, {.sharpness = 0.25f});
@@ -128,7 +128,9 @@ TEST_F(BeamSearchTest, EndsAndLengthPenaltiesRankAsInANaiveSearch) {
       EXPECT_EQ(cache_->usage().live_bytes, 0u);
     }
   }
-  EXPECT_GT(num_ended_, 5);
+  if (!kSlowBuild) {
+    EXPECT_GT(num_ended_, 5);
+  }
 }
 
 // Searches and samples that don't fit together: whole searches leave and come back.
