@@ -59,12 +59,16 @@ std::string free_port() {
   return std::to_string(ntohs(address.sin_port));
 }
 
+// A load of as many requests as the next word says.
+std::string load_of(const std::string& port) {
+  return quoted(KVANT_PROGRAM) + " load http://127.0.0.1:" + port +
+         " --input-len 8 --output-len 2 --ignore-eos --concurrency 1 --timeout 20 --requests ";
+}
+
 // Of a shell: a server at that port in the background, its log somewhere, and a wait until it
 // answers (a load of one request comes through).
 std::string served_at(const std::string& port, const std::string& log) {
-  const std::string load = quoted(KVANT_PROGRAM) + " load http://127.0.0.1:" + port +
-                           " --input-len 8 --output-len 2 --ignore-eos --concurrency 1 --requests ";
-  return "ask() { " + load + "$1 --timeout 20; }; " + quoted(KVANT_PROGRAM) + " serve " +
+  return "ask() { " + load_of(port) + "$1; }; " + quoted(KVANT_PROGRAM) + " serve " +
          quoted(tiny_chat_model()) + " --kv int8_token --memory 8M --port " + port + " 2>" +
          quoted(log) +
          " & pid=$!; i=0; while ! ask 1 >/dev/null 2>&1 && kill -0 $pid && [ $i -lt " +
@@ -84,8 +88,8 @@ TEST(Serve, KilledAndStartedAgain) {
   const std::string port = free_port();
   const std::string first = served_at(port, "/dev/null");
   const ProgramRun run =
-      run_shell(first +
-                "ask 100000 >/dev/null 2>&1 & asking=$!; sleep 0.3; kill -KILL $pid; wait $pid; "
+      run_shell(first + load_of(port) +
+                "100000 >/dev/null 2>&1 & asking=$!; sleep 0.3; kill -KILL $pid; wait $pid; "
                 "kill -TERM $asking; wait $asking; " +
                 first + "ask 5; kill -TERM $pid; wait $pid; echo exit $?");
   EXPECT_THAT(run.out, HasSubstr("5 requests in")) << run.out << run.err;
