@@ -123,8 +123,7 @@ void note_overlap(const std::optional<Sidecar>& calibration, std::string_view te
   if (overlap.shared == 0) return;
   note(
       "warning  {} of the {} read of the text were calibrated on: what is measured on them "
-      "is no test "
-      "of the calibration\n",
+      "is no test of the calibration\n",
       overlap.shared, counted(overlap.lines, "line"));
 }
 

@@ -70,13 +70,13 @@ Result<uint64_t> swap_memory(const Settings& settings, uint64_t pages) {
 }
 
 // What there is room for: by the pool's own arithmetic, which is the planner's.
-void announce_room(const KvCache& cache, const Engine& engine, int64_t chunk) {
+void announce_room(const KvCache& cache, int64_t context, int64_t chunk) {
   const CacheRoom room = cache.room();
   const auto bytes = static_cast<double>(cache.options().max_bytes);
-  const uint64_t of_one = cache.bytes_at(engine.context());
+  const uint64_t of_one = cache.bytes_at(context);
   note("pages    {} of pages, {} a page of 64 tokens at most; chunks of {} tokens\n",
        human_bytes(bytes), human_bytes(static_cast<double>(room.page_bytes)), chunk);
-  note("capacity {} tokens a sequence; {} sequences of that length at once\n", engine.context(),
+  note("capacity {} tokens a sequence; {} sequences of that length at once\n", context,
        of_one == 0 ? 0 : cache.options().max_bytes / of_one);
 }
 
@@ -117,11 +117,6 @@ Status run_serve(const Invocation& in) {
                  .max_running = settings.max_sequences,
                  .max_swap_bytes = swap_bytes},
       .max_queue = settings.max_queue};
-  announce_room(*cache, Engine(*open.model, *cache, service_options.engine), settings.chunk);
-  note("swapping {} of memory, then pages are computed again\n",
-       human_bytes(static_cast<double>(swap_bytes)));
-  note("prefixes {}\n", shares ? "kept, sealed, until their pages are needed" : "off");
-
   server::Metrics metrics(name);
   SealingProbe probe(*cache, std::max<int64_t>(settings.error_pages, 1),
                      [&](const SealingError& error) {
@@ -129,6 +124,10 @@ Status run_serve(const Invocation& in) {
                      });
   KvCache& served = settings.error_pages > 0 ? static_cast<KvCache&>(probe) : *cache;
   server::Service service(*open.model, served, metrics, service_options);
+  announce_room(*cache, service.context(), settings.chunk);
+  note("swapping {} of memory, then pages are computed again\n",
+       human_bytes(static_cast<double>(swap_bytes)));
+  note("prefixes {}\n", shares ? "kept, sealed, until their pages are needed" : "off");
   const server::ApiModel model = {
       .name = name, .tokenizer = open.model->tokenizer(), .context = service.context()};
   server::HttpServer http(model, service, metrics,

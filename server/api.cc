@@ -18,12 +18,6 @@ constexpr int64_t kMostLevels = 64;  // of a body
 constexpr size_t kMostStops = 16;
 constexpr int64_t kMostLogprobs = 20;
 
-// Answers whose request gives no seed shall differ from call to call.
-uint64_t fresh_seed() {
-  static std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
 // vLLM's fields: n is the width.
 void read_beams(Fields& fields, GenerationRequest& out) {
   bool is_asked = false, streams = false;
@@ -56,7 +50,7 @@ GenerationRequest read_generation(Fields& fields, int64_t max_tokens, int64_t le
   GenerationRequest out;
   out.max_tokens = max_tokens;
   out.sampling.temperature = 1;
-  out.sampling.seed = fresh_seed();
+  out.sampling.seed = random_bits();  // answers differ from call to call
   int64_t n = 1, top_k = 0, seed = -1;
   fields.read("n", 1, kMostAnswers, n);
   fields.read("max_tokens", least_tokens, kMostTokens, out.max_tokens);
@@ -301,6 +295,11 @@ Parsed<T> refused(ApiError error) {
 }
 
 }  // namespace
+
+uint64_t random_bits() {
+  static std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
 
 Json error_json(const ApiError& error) {
   const auto text_or_null = [](const std::string& text) {

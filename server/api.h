@@ -30,6 +30,8 @@ struct ApiError {
   std::string code = {};  // empty: none
 };
 Json error_json(const ApiError& error);
+// From the system: for ids, and for seeds that nobody gave.
+uint64_t random_bits();
 // What a status of the engine's or the cache's means to a client.
 ApiError error_of(const Status& status);
 

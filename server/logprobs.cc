@@ -5,18 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "model/chat/text.h"
 #include "model/tokenizer/unicode.h"
 
 namespace kvant::server {
 namespace {
 
 double finite(double logprob) { return std::max(logprob, -9999.0); }
-
-// Characters of UTF-8.
-int64_t num_characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
-}
 
 }  // namespace
 
@@ -91,7 +86,7 @@ void Logprobs::add_token(Answer& answer, int32_t token, const TokenLogprobs* log
   }
   answer.json["top_logprobs"].push_back(std::move(top));
   answer.json["text_offset"].push_back(answer.offset);
-  if (!tokenizer_.is_special(token)) answer.offset += num_characters(text);
+  if (!tokenizer_.is_special(token)) answer.offset += static_cast<int64_t>(chat::num_chars(text));
 }
 
 Json Logprobs::take(size_t choice) { return std::exchange(answers_[choice].json, Json()); }

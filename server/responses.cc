@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <random>
 
 namespace kvant::server {
 namespace {
@@ -17,9 +16,8 @@ int64_t seconds_now() {
 }
 
 std::string new_id(Endpoint endpoint) {
-  static std::random_device device;
-  const uint64_t number = uint64_t{device()} << 32 | device();
-  return fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl", number);
+  return fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl",
+                     random_bits());
 }
 
 Json usage_json(const Usage& usage) {

@@ -372,6 +372,15 @@ Status Scheduler::advance(const Slice& slice) {
   return cache_.publish(s.sequence, s.held(), s.request.request.cache_salt);
 }
 
+// `to` begins with what `from` holds.
+Status Scheduler::fork(const Sample& from, Sample& to) {
+  KVANT_ASSIGN(const KvCache::Fork fork, cache_.fork(from.sequence, from.cached));
+  to.sequence = fork.sequence;
+  to.cached = fork.rollback.kept;
+  to.place = Place::kCache;
+  return {};
+}
+
 std::vector<Scheduler::Failure> Scheduler::fork_samples(RequestState& r) {
   std::vector<Failure> failures;
   const int num_samples = std::exchange(r.num_unforked, 0);
@@ -379,14 +388,8 @@ std::vector<Scheduler::Failure> Scheduler::fork_samples(RequestState& r) {
   for (int i = 1; i < num_samples; ++i) {
     r.samples.push_back(std::make_unique<Sample>(r, i, tokenizer_));
     Sample& sample = *r.samples.back();
-    const Result<KvCache::Fork> fork = cache_.fork(first.sequence, first.cached);
-    if (!fork.ok()) {
-      failures.push_back({&sample, fork.status()});
-      continue;
-    }
-    sample.sequence = fork->sequence;
-    sample.place = Place::kCache;
-    sample.cached = fork->rollback.kept;
+    if (Status status = fork(first, sample); !status.ok())
+      failures.push_back({&sample, std::move(status)});
   }
   return failures;
 }
@@ -403,15 +406,12 @@ Status Scheduler::move_beams(RequestState& r, std::span<const BeamSearch::Child>
     beam.tokens = parent.tokens;
     beam.tokens.push_back(children[i].token);
     beam.new_tokens = parent.new_tokens + 1;
+    if (is_taken[p]) {
+      status = fork(parent, beam);
+      continue;
+    }
     beam.sequence = parent.sequence;
     beam.cached = parent.cached;
-    if (is_taken[p]) {
-      const Result<KvCache::Fork> fork = cache_.fork(parent.sequence, parent.cached);
-      status = fork.status();
-      if (!status.ok()) continue;
-      beam.sequence = fork->sequence;
-      beam.cached = fork->rollback.kept;
-    }
     beam.place = Place::kCache;
     is_taken[p] = true;
   }

@@ -74,6 +74,7 @@ class Scheduler {
   bool may_start(const RequestState& r);
   bool has_room(uint64_t bytes);
   Status begin(Sample& sample);
+  Status fork(const Sample& from, Sample& to);
   Status come_back(RequestState& r);
   bool go_out(Sample& sample);
   Status swap_in(SequenceId sequence);

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <limits>
 
+#include "attention/reference.h"
 #include "evaluate/score_error.h"
 
 namespace kvant {
@@ -22,26 +21,19 @@ struct HeadRows {
 // softmax(scale·q·K)·V over the page's rows that the query sees.
 std::vector<double> attend_page(const float* q, const HeadRows& rows,
                                 const AttentionParams& params) {
-  std::vector<double> weights;
-  double largest = -std::numeric_limits<double>::infinity();
-  for (int t = rows.first; t < kPageTokens; ++t) {
-    const float* k = rows.key + static_cast<size_t>(t) * rows.key_stride;
-    double score = 0;
-    for (int c = 0; c < rows.key_dim; ++c) score += double{q[c]} * double{k[c]};
-    score *= double{params.scale};
-    if (params.soft_cap > 0)
-      score = double{params.soft_cap} * std::tanh(score / double{params.soft_cap});
-    weights.push_back(score);
-    largest = std::max(largest, score);
-  }
-  double sum = 0;
-  for (double& w : weights) sum += w = std::exp(w - largest);
   std::vector<double> out(static_cast<size_t>(rows.value_dim));
-  for (int t = rows.first; t < kPageTokens; ++t) {
-    const float* v = rows.value + static_cast<size_t>(t) * rows.value_stride;
-    const double weight = weights[static_cast<size_t>(t - rows.first)] / sum;
-    for (size_t c = 0; c < out.size(); ++c) out[c] += weight * double{v[c]};
-  }
+  const auto first = static_cast<size_t>(rows.first);
+  reference_attention({.query = q,
+                       .keys = rows.key + first * rows.key_stride,
+                       .values = rows.value + first * rows.value_stride,
+                       .num_tokens = kPageTokens - rows.first,
+                       .key_stride = static_cast<int64_t>(rows.key_stride),
+                       .value_stride = static_cast<int64_t>(rows.value_stride),
+                       .key_dim = rows.key_dim,
+                       .value_dim = rows.value_dim,
+                       .scale = double{params.scale},
+                       .soft_cap = double{params.soft_cap}},
+                      out.data());
   return out;
 }
 

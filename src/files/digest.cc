@@ -2,8 +2,9 @@
 
 #include <xxhash.h>
 
-#include <cstdio>
 #include <new>
+
+#include "base/hash.h"
 
 namespace kvant {
 
@@ -25,10 +26,7 @@ void Digest::add(std::span<const std::byte> bytes) {
 
 std::string Digest::hex() const {
   const XXH128_hash_t hash = XXH3_128bits_digest(state_->xxh);
-  char out[33];
-  std::snprintf(out, sizeof out, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return out;
+  return kvant::hex({.low = hash.low64, .high = hash.high64});
 }
 
 }  // namespace kvant

@@ -20,29 +20,36 @@
 
 namespace kvant {
 
+// One layer, whose rows have 32 bits; sealed pages are as large as exact ones.
+inline GroupLayout layout_of(const ReadRule& rule) {
+  return {.rule = rule,
+          .num_layers = 1,
+          .num_heads = 1,
+          .token_elements = 1,
+          .exact = {.key = kPageTokens * sizeof(uint32_t)},
+          .sealed = {.key = rule.seals ? kPageTokens * sizeof(uint32_t) : 0}};
+}
+
+// A group per rule, with classes of its own in the pool.
+inline std::vector<PageGroup> groups_of(const std::vector<ReadRule>& rules, SlabPool& pool) {
+  std::vector<PageGroup> groups;
+  for (const ReadRule& rule : rules) {
+    PageGroup group{.layout = layout_of(rule)};
+    group.exact_class = pool.add_class(group.layout.exact_slab_bytes(), SlabKind::kExact);
+    if (rule.seals)
+      group.sealed_class = pool.add_class(group.layout.sealed_slab_bytes(), SlabKind::kSealed);
+    groups.push_back(group);
+  }
+  return groups;
+}
+
 class PageHarness {
  public:
-  // Of both a row has 32 bits in every layer; sealed pages are as large as exact ones.
-  static GroupLayout layout_of(const ReadRule& rule) {
-    return {.rule = rule,
-            .num_layers = 1,
-            .num_heads = 1,
-            .token_elements = 1,
-            .exact = {.key = kPageTokens * sizeof(uint32_t)},
-            .sealed = {.key = rule.seals ? kPageTokens * sizeof(uint32_t) : 0}};
-  }
   static constexpr uint64_t kSlabBytes = kPageTokens * sizeof(uint32_t);
 
   PageHarness(const std::vector<ReadRule>& rules, PoolOptions options,
               PrefixIndexOptions prefix = {})
-      : pool_(options) {
-    for (const ReadRule& rule : rules) {
-      PageGroup group{.layout = layout_of(rule)};
-      group.exact_class = pool_.add_class(group.layout.exact_slab_bytes(), SlabKind::kExact);
-      if (rule.seals)
-        group.sealed_class = pool_.add_class(group.layout.sealed_slab_bytes(), SlabKind::kSealed);
-      groups_.push_back(group);
-    }
+      : pool_(options), groups_(groups_of(rules, pool_)) {
     table_ = std::make_unique<SequenceTable>(pool_, groups_);
     index_ = std::make_unique<PrefixIndex>(pool_, groups_, std::move(prefix));
   }
@@ -108,12 +115,7 @@ class PageHarness {
   void check_rows(SequenceId id, std::span<const int32_t> tokens) {
     const Sequence& s = sequence(id);
     ASSERT_LE(s.length, static_cast<int64_t>(tokens.size()));
-    std::vector<uint32_t> rows(static_cast<size_t>(s.length));
-    uint64_t h = 7;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      h = mix64(h ^ static_cast<uint64_t>(tokens[i]));
-      rows[i] = static_cast<uint32_t>(h);
-    }
+    const std::vector<uint32_t> rows = rows_of(tokens.first(static_cast<size_t>(s.length)));
     for (size_t g = 0; g < groups_.size(); ++g) {
       const ReadRule& rule = groups_[g].layout.rule;
       for (int64_t t = first_visible(rule, s.length); t < s.length; ++t) {
@@ -143,6 +145,17 @@ class PageHarness {
   }
 
  private:
+  // A token's row: a hash of the chain up to it.
+  static std::vector<uint32_t> rows_of(std::span<const int32_t> tokens) {
+    std::vector<uint32_t> rows;
+    uint64_t h = 7;
+    for (const int32_t token : tokens) {
+      h = mix64(h ^ static_cast<uint64_t>(token));
+      rows.push_back(static_cast<uint32_t>(h));
+    }
+    return rows;
+  }
+
   void write(const Step& step, std::span<const int32_t> tokens) {
     std::vector<std::vector<uint32_t>> exact(groups_.size()), sealed(groups_.size());
     for (size_t g = 0; g < groups_.size(); ++g) {
@@ -155,12 +168,7 @@ class PageHarness {
              static_cast<size_t>(place.workspace) * kPageTokens;
     };
     for (const StepSequence& item : step.sequences()) {
-      std::vector<uint32_t> rows(static_cast<size_t>(item.end));
-      uint64_t h = 7;
-      for (size_t i = 0; i < rows.size(); ++i) {
-        h = mix64(h ^ static_cast<uint64_t>(tokens[i]));
-        rows[i] = static_cast<uint32_t>(h);
-      }
+      const std::vector<uint32_t> rows = rows_of(tokens.first(static_cast<size_t>(item.end)));
       for (size_t g = 0; g < groups_.size(); ++g) {
         for (int64_t t = item.begin; t < item.end; ++t) {
           bytes(g, step.locate(item, g, page_of(t), false), false)[t % kPageTokens] =

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "cache/page_harness.h"
 
 namespace kvant {
 namespace {
@@ -17,25 +18,10 @@ namespace {
 constexpr int64_t kT = kPageTokens;
 
 // A record is one token id per slot, so that a page's bytes say whose it is.
-GroupLayout layout_of(const ReadRule& rule) {
-  return {.rule = rule,
-          .num_layers = 1,
-          .num_heads = 1,
-          .token_elements = 1,
-          .exact = {.key = 64 * sizeof(uint32_t)},
-          .sealed = {.key = rule.seals ? 64 * sizeof(uint32_t) : 0}};
-}
-
 class Harness {
  public:
-  Harness(std::vector<ReadRule> rules, PoolOptions options) : pool_(options) {
-    for (const ReadRule& rule : rules) {
-      PageGroup group{.layout = layout_of(rule)};
-      group.exact_class = pool_.add_class(group.layout.exact_slab_bytes(), SlabKind::kExact);
-      if (rule.seals)
-        group.sealed_class = pool_.add_class(group.layout.sealed_slab_bytes(), SlabKind::kSealed);
-      groups_.push_back(group);
-    }
+  Harness(const std::vector<ReadRule>& rules, PoolOptions options)
+      : pool_(options), groups_(groups_of(rules, pool_)) {
     table_ = std::make_unique<SequenceTable>(pool_, groups_);
   }
 
